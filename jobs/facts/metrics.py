@@ -14,6 +14,7 @@ from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, healt
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts, VacuumFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.logical.relation_names import flat_name
 
 
 class MetricKind(StrEnum):
@@ -54,7 +55,7 @@ def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
 def view_metrics(views: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
     """Yield the metrics of views and tables in their current state."""
     for view in views:
-        name = f"view.{view.view}"
+        name = f"view.{flat_name(view.view)}"
         yield from () if view.freshness_s is None else (_gauge(f"{name}.freshness_seconds", view.freshness_s),)
         yield from () if view.rows is None else (_gauge(f"{name}.rows", view.rows),)
         yield from () if view.changed_rows is None else (_gauge(f"{name}.changed_rows", view.changed_rows),)
@@ -79,7 +80,7 @@ def source_metrics(sources: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
     Waiting files are omitted if the source could not be listed.
     """
     for source in sources:
-        name = f"source.{source.source}"
+        name = f"source.{flat_name(source.source)}"
         if not source.trouble:
             yield from (
                 _gauge(f"{name}.waiting_files", source.waiting_files),

@@ -76,10 +76,18 @@ def sql_name(relation: str) -> str:
     return quote_name(name) if schema == DEFAULT_SCHEMA else f"{quote_name(schema)}.{quote_name(name)}"
 
 
-def path_parts(relation: str) -> tuple[str, ...]:
-    """The folders of a relation below a root: none for the default schema, staging/orders for others."""
+def outside_name(root: str, relation: str) -> tuple[str, str]:
+    """The schema of a database, or the namespace of a catalog, that gets a relation's copy; and its name there.
+
+    The default schema goes to `root`, others to a schema beside it: staging of the root lake becomes lake_staging.
+    """
     schema, name = split_name(relation)
-    return (name,) if schema == DEFAULT_SCHEMA else (schema, name)
+    return (root if schema == DEFAULT_SCHEMA else f"{root}_{schema}"), name
+
+
+def flat_name(relation: str) -> str:
+    """The name of a relation where points separate the parts of longer names. `-` occurs in no name."""
+    return "-".join(relation.split("."))
 
 
 def names_mentioned(words: Iterable[str], schema: str = DEFAULT_SCHEMA) -> set[str]:

@@ -3,18 +3,20 @@
 import re
 from functools import lru_cache
 
+from tussock.jobs.logical.relation_names import resolve_name
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
+_NAME = r"(`?\w+`?(?:\s*\.\s*`?\w+`?)?)"
 _CREATED = {
     RelationKind.VIEW: re.compile(
         r"CREATE\s+(?:OR\s+RE\w+\s+)?(?:(?:MATERIALIZED\s+VIEW|STREAMING\s+TABLE)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
-        r"|FLOW\s+\S+\s+AS\s+AUTO\s+CDC\s+INTO\s+)`?(\w+)",
+        rf"|FLOW\s+\S+\s+AS\s+AUTO\s+CDC\s+INTO\s+){_NAME}",
         re.IGNORECASE,
     ),
-    RelationKind.SOURCE: re.compile(r"CREATE\s+SOURCE\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE),
+    RelationKind.SOURCE: re.compile(rf"CREATE\s+SOURCE\s+(?:IF\s+NOT\s+EXISTS\s+)?{_NAME}", re.IGNORECASE),
 }
 
 
@@ -33,7 +35,7 @@ def created_in_files(pipeline: Pipeline, kind: RelationKind) -> tuple[str, ...]:
 @lru_cache(maxsize=64)  # a DAG asks several times, and a file can hold megabytes of INSERT statements
 def _created_in(script: str) -> tuple[tuple[RelationKind, str], ...]:
     return tuple(
-        (kind, match[1].lower())
+        (kind, resolve_name(re.findall(r"\w+", match[1]), statement.schema))
         for statement in split_script(script)
         for kind, created in _CREATED.items()
         if (match := created.match(statement.text)) is not None

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.quality.expectations import ROWS, Duplicates, Ignored, Needs, Number, RowRule, find_needs
 from tussock.jobs.quality.suite import Suite, relation_of
 from tussock.jobs.quality.text import item_text
@@ -140,7 +141,7 @@ def repeated_column(place: int) -> str:
 
 def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str, str]]:
     """Yield the hidden views of some measures: (name, SELECT)."""
-    name, condition = quote_name(view.name), measures.condition
+    name, condition = sql_name(view.name), measures.condition
     rows = f"FROM {name}"
     meets = f"({condition}\n)"  # the line ends here, because the condition may end with a comment
     where = f" WHERE {meets}" if condition else ""

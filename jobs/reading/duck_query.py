@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.definition import output_of
 from tussock.jobs.logical.misspelt import find_misspelling
+from tussock.jobs.logical.quoting import duck_name
+from tussock.jobs.logical.relation_names import relation_key, split_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.reading.duck_syntax import duck_parser
 from tussock.jobs.reading.duck_zones import require_same_rules
@@ -95,24 +97,37 @@ def duck_rows(
                 raise
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise DuckQueryError("found another statement, or several")
-            names = connection.get_table_names(sql)
+            names = {_relation_named(name) for name in connection.get_table_names(sql, qualified=True)}
         visible = {r.name for r in sight.visible_relations(version.catalog)}
-        read = [r for r in sight.visible_relations(version.catalog) if r.name in {name.lower() for name in names}]
+        read = [r for r in sight.visible_relations(version.catalog) if r.name in names]
         if _CONVERTS.search(sql) or any(_INSTANT.search(c.type) for r in read for c in r.columns):
             require_same_rules(version.catalog.resolve_zone(time_zone))
-        for name in sorted(n for n in names if n.lower() in visible):
+        for name in sorted(names & visible):
             relation = stored.find_visible(version, sight, name)
             if output_of(relation) is None:
                 raise NoStoredRowsError(relation.name, relation.kind)
             connection.register(name, ScannedRows(objects, version, relation, sight.epoch_of(relation.name), failed))
+            _name_by_schema(connection, name)
         with _raising_errors(failed):
             try:
                 answer = connection.sql(sql).to_arrow_reader()
             except duckdb.CatalogException:
-                for name in sorted(n for n in names if n.lower() not in visible):
+                for name in sorted(names - visible):
                     stored.find_visible(version, sight, name)  # names near ones, or the statement that waits
                 raise
         yield pa.RecordBatchReader.from_batches(answer.schema, _yield_batches(answer, failed))
+
+
+def _relation_named(text: str) -> str:
+    """The relation of a name from DuckDB: `a.orders AS o`, with quotes around some parts."""
+    return relation_key(text.partition(" AS ")[0].replace('"', ""))
+
+
+def _name_by_schema(connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+    """Let a query find a registered relation by its schema too."""
+    schema, name = map(duck_name, split_name(relation))
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    connection.execute(f"CREATE VIEW {schema}.{name} AS FROM temp.{duck_name(relation)}")
 
 
 def _yield_batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:

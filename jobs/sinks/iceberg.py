@@ -39,6 +39,7 @@ from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
 from tussock.jobs.locator.document import folder_of, key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
+from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.publishing import IcebergSettings, PublishSettings
 from tussock.jobs.sinks.base import (
@@ -106,13 +107,20 @@ class IcebergPlace:
         if self.location.address is None:
             Path(self.location.root).mkdir(parents=True, exist_ok=True)  # SQLite creates no folder
         catalog = self.address.open_catalog()
-        with self.address.translating_errors(f"create the namespace {self.settings.namespace}"):
-            catalog.create_namespace_if_not_exists(self.settings.namespace)
+        self._create_namespace(catalog, self.settings.namespace)
         return catalog
+
+    def create_namespace(self, namespace: str) -> None:
+        """Create a namespace if it does not exist."""
+        self._create_namespace(self.catalog, namespace)
+
+    def _create_namespace(self, catalog: "Catalog", namespace: str) -> None:
+        with self.address.translating_errors(f"create the namespace {namespace}"):
+            catalog.create_namespace_if_not_exists(namespace)
 
     def table_name(self, relation: str) -> str:
         """Return the identifier of a relation's table."""
-        return f"{self.settings.namespace}.{relation}"
+        return ".".join(outside_name(self.settings.namespace, relation))
 
     def load_table(self, relation: str) -> Table | None:
         """Return the present state of a table; None if it does not exist."""
@@ -284,6 +292,7 @@ class IcebergSink:
             text = self._place.settings.partition_by.get(self._outline.name, "")
             raise BadPartitionError(self._outline.name, text, f"is not possible: {err}") from err
         name = self._place.table_name(self._outline.name)
+        self._place.create_namespace(outside_name(self._place.settings.namespace, self._outline.name)[0])
         properties = {**_FORMAT, **self._properties()}
         return self._place.catalog.create_table(name, schema, self._root, spec, properties=properties)
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
@@ -153,14 +154,18 @@ class PostgresPlace:
         self.run("SET LOCAL lock_timeout = {}", sql.Literal(LOCK_WAIT))
         self.run("SET LOCAL timezone = 'UTC'")
         self.run("SELECT pg_advisory_xact_lock(hashtextextended({}, 0))", sql.Literal(f"tussock {self.schema}"))
-        if self._value("SELECT to_regnamespace({})", sql.Literal(f'"{self.schema}"')) is None:
-            self.run("CREATE SCHEMA {}", sql.Identifier(self.schema))
+        self.create_schema(self.schema)
         for statement in _CREATE:
             self.connection.execute(sql.SQL(statement).format(tables=self.name(_TABLES), epochs=self.name(_EPOCHS)))
 
-    def name(self, table: str) -> sql.Identifier:
-        """Return a table of the schema as SQL."""
-        return sql.Identifier(self.schema, table)
+    def name(self, relation: str) -> sql.Identifier:
+        """Return the table of a relation as SQL."""
+        return sql.Identifier(*outside_name(self.schema, relation))
+
+    def create_schema(self, schema: str) -> None:
+        """Create a schema if it does not exist."""
+        if self._value("SELECT to_regnamespace({})", sql.Literal(f'"{schema}"')) is None:
+            self.run("CREATE SCHEMA {}", sql.Identifier(schema))
 
     def run(self, text: str, *parts: sql.Composable) -> int:
         """Run a statement. Returns the number of rows that it changed."""
@@ -188,7 +193,8 @@ class PostgresSink:
         self._columns = checked_columns(outline)
         self._place, self._outline = place, outline
         self._table = place.name(outline.name)
-        self.place = f"{place.address}/{place.schema}.{outline.name}"
+        self._schema, self._name = outside_name(place.schema, outline.name)
+        self.place = f"{place.address}/{self._schema}.{self._name}"
         self.key = key_columns(outline)
         self._shape = _Shape(self._columns, self.key)
         self._known: _Known | None = None
@@ -230,7 +236,7 @@ class PostgresSink:
         known = self._known
         with self._in_part():
             name = f"_tussock_{hashlib.sha256(self._outline.name.encode()).hexdigest()[:16]}"
-            beside = self._place.name(name)
+            beside = sql.Identifier(self._schema, name)
             self._place.run("DROP TABLE IF EXISTS {}", beside)
             self._create_table(name)
             count = self._copy_into(beside, rows.batches())
@@ -326,7 +332,8 @@ class PostgresSink:
         return str(version)
 
     def _create_table(self, name: str) -> None:
-        table = self._place.name(name)
+        self._place.create_schema(self._schema)
+        table = sql.Identifier(self._schema, name)
         columns = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in self._columns
         )
@@ -334,7 +341,7 @@ class PostgresSink:
         self._place.run("COMMENT ON TABLE {} IS {}", table, sql.Literal(self._outline.comment or None))
         for (column, _), comment in zip(self._columns, self._outline.comments, strict=False):
             if comment:
-                place = sql.Identifier(self._place.schema, name, column)
+                place = sql.Identifier(self._schema, name, column)
                 self._place.run("COMMENT ON COLUMN {} IS {}", place, sql.Literal(comment))
 
     def _add_key(self, table: sql.Identifier) -> None:
@@ -391,7 +398,7 @@ class PostgresSink:
         def replace_table() -> None:
             with translating_errors(self.place):
                 self._place.run("DROP TABLE IF EXISTS {}", self._table)
-                self._place.run("ALTER TABLE {} RENAME TO {}", beside, sql.Identifier(self._outline.name))
+                self._place.run("ALTER TABLE {} RENAME TO {}", beside, sql.Identifier(self._name))
                 for privilege, grantee in grants:
                     self._place.run("GRANT {} ON {} TO {}", sql.SQL(privilege), self._table, sql.SQL(grantee))
 

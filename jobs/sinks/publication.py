@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tussock.jobs.logical.relation_names import relation_key
 from tussock.jobs.reading.keyed_rows import RowsWithKeys, keyed_changes_between, keyed_rows_at
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
@@ -322,7 +323,7 @@ def chosen_relations(
     }
     if settings.relations is None:
         return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.is_internal), ()
-    wanted = {name.lower() for name in settings.relations}
+    wanted = {relation_key(name) for name in settings.relations}
     # A view that has never passed its suite is held, and not visible yet.
     unknown = sorted(wanted - there.keys() - sight.held.keys())
     return tuple(r for r in there.values() if r.name in wanted), tuple(
