@@ -98,7 +98,7 @@ _OF_STATEMENTS = (
         "Names",
         "A store holds one pipeline, so names have no schema or catalog part. Two columns of a relation must differ in "
         "more than case.",
-        r"a schema at most|there is no table|has no column|declared twice|named twice|named '|both named|are named|"
+        r"has a catalog|there is no table|has no column|declared twice|named twice|named '|both named|are named|"
         r"is set twice|column names \(",
     ),
     _Group(

@@ -1,6 +1,7 @@
 """Errors of a user's SQL."""
 
 from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.relation_names import catalog_hint
 from tussock.jobs.logical.source_text import SourceText
 from tussock.statestore.errors import InputError, did_you_mean
 
@@ -27,7 +28,10 @@ class NoRelationError(SqlError):
     ) -> None:
         InputError.__init__(self, name, existing, place, excerpt)
         self.name, self.place, self.excerpt = name, place, excerpt
-        near = did_you_mean(name.strip("`"), existing)
+        parts = name.strip("`").split("`.`")
+        near = did_you_mean(".".join(parts), existing)
+        if len(parts) == 3:
+            near = f" {catalog_hint(parts)}"
         self.reason = (
             f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}{near and '.'}{near}"
         )

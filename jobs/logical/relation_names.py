@@ -22,6 +22,17 @@ PART = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 class TooManyPartsError(ValueError):
     """A name has more parts than a schema and a relation."""
 
+    def __init__(self, parts: Sequence[str]) -> None:
+        super().__init__(catalog_hint(parts))
+
+
+def catalog_hint(parts: Sequence[str]) -> str:
+    """The remedy for a name of three or more parts."""
+    return (
+        f"{'.'.join(parts)} has a catalog, which a pipeline lacks; write {'.'.join(parts[-2:])}, or name the catalog "
+        f"{parts[0]} under [catalogs] in pipeline.toml"
+    )
+
 
 def join_name(schema: str, name: str) -> str:
     """The text that stands for a relation of a schema."""
@@ -49,7 +60,7 @@ def resolve_name(parts: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
     Raises: TooManyPartsError.
     """
     if len(parts) > 2:
-        raise TooManyPartsError(".".join(parts))
+        raise TooManyPartsError(parts)
     *schemas, name = (part.lower() for part in parts)
     return join_name(schemas[0] if schemas else schema, name)
 

@@ -124,6 +124,9 @@ and reads one small file per pipeline.
     [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
     bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`
 
+    [catalogs]                                         # optional; for names of three parts in the SQL files
+    main = "{schema}"                                  # the schema of `main.staging.orders`; or, say, "main_{schema}"
+
     [env.prod]                                         # optional; settings that differ in the environment `prod`
     store = "s3://lake/flights"                        # any key of the top level except `name`
                                                        # or "branch:prod": a branch of the store of `prod`
@@ -147,6 +150,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
+from tussock.jobs.settings.catalogs import SchemaPattern, without_catalogs
 from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlay_settings
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import in_commands
@@ -262,6 +266,7 @@ class Pipeline:
     environment: str = ""
     branch: str = ""  # of the store; empty: the store itself
     own_variables: Mapping[str, str] = field(default_factory=dict)  # [variables]
+    catalogs: Mapping[str, str] = field(default_factory=dict)  # the schema of a name of three parts, by its first one
     used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml; see find_variables
 
     @property
@@ -294,7 +299,8 @@ class Pipeline:
 
     def _substitute_variables(self, texts: Iterable[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
         values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
-        return tuple((path, substituted_in_sql(text, values, str(path))) for path, text in texts)
+        filled = ((path, substituted_in_sql(text, values, str(path))) for path, text in texts)
+        return tuple((path, without_catalogs(text, self.catalogs)) for path, text in filled)
 
     def find_variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
@@ -397,6 +403,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quality: Annotated[_Quality, TABLE] | None = None
     publish: Any = None  # a table or a list of tables, whose keys depend on their kind: see read_publish
     variables: Annotated[dict[str, Any], TABLE] = {}
+    catalogs: Annotated[dict[str, Any], TABLE] = {}
     env: Annotated[dict[str, Any], TABLE] = {}
 
 
@@ -412,8 +419,9 @@ _VALUES_BY_NAME: Mapping[str, Any] = {
     "notify": NotifierSettings,
     "watch": WatchSettings,
     "variables": Text,
+    "catalogs": SchemaPattern,
 }
-"""The values of tables whose keys are names: of Spark's settings, views, sources, teams and variables."""
+"""The values of tables whose keys are names: of Spark's settings, views, sources, teams, variables and catalogs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,6 +608,10 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         publish=_publish_settings(document.publish, substitute_text, home, file),
         environment=environment,
         own_variables=variables,
+        catalogs={
+            name.lower(): converted_value(pattern, _VALUES_BY_NAME["catalogs"], file, f"catalogs.{name}")
+            for name, pattern in document.catalogs.items()
+        },
         used_variables=used,
     )
 

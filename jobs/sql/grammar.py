@@ -89,11 +89,9 @@ class Cursor:
             parts.append(self.word(what))
         try:
             return resolve_name(parts, self.source.schema)
-        except TooManyPartsError:
+        except TooManyPartsError as err:
             self.at = begin
-            raise self.complaint(
-                f"{'.'.join(parts)} has {len(parts)} parts; a name has a schema at most: {'.'.join(parts[-2:])}"
-            ) from None
+            raise self.complaint(str(err)) from None
 
     def word(self, what: str) -> str:
         """A name without a schema, in lower case. Raises SqlError as `name`."""

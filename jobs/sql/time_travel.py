@@ -187,12 +187,8 @@ def _name_of(source: SourceText, travel: JavaObject) -> str:
     parts = [str(p) for p in items(travel.relation().multipartIdentifier())]
     try:
         return resolve_name(parts, source.schema)
-    except TooManyPartsError:
-        raise sql_error(
-            source,
-            _node_span(travel.relation())[0],
-            f"{'.'.join(parts)} has {len(parts)} parts; a name has a schema at most: {'.'.join(parts[-2:])}",
-        ) from None
+    except TooManyPartsError as err:
+        raise sql_error(source, _node_span(travel.relation())[0], str(err)) from None
 
 
 def _node_span(node: JavaObject) -> tuple[int, int]:
