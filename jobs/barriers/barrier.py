@@ -21,12 +21,14 @@ from tussock.jobs.catalog.definition import SourceDefinition, definition_of
 from tussock.jobs.catalog.move_source import moved_sources, moves_in
 from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
-from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource, SetSourceColumns
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins, TimeZones
+from tussock.jobs.sources.files import NewColumns
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import takes_whole_deliveries
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.new_columns import evolved_fields, new_columns_mode, refuse_new_columns
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.taken import next_number
 from tussock.statestore.errors import InputError
@@ -95,6 +97,7 @@ def _take_in(
         )
         return TakenIn(held, None)
     _follow_moves(meta, version)
+    _follow_columns(meta, Base(version), wish)
     pinning = _make_pinning(meta, Base(version), wish, settings, resting)
     if not pinning.has_input():
         return None
@@ -114,6 +117,27 @@ def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
         meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
 
 
+def _follow_columns(meta: MetaStore, base: Base, wish: Wish) -> None:
+    """Log the new columns of waiting files, for sources that take them. Cost: a listing, and a look into new files."""
+    for relation in base.version.catalog.live_relations():
+        if relation.kind is not RelationKind.SOURCE or meta.follows:
+            continue
+        source = statement_of(relation)
+        if new_columns_mode(source) is not NewColumns.EVOLVE:
+            continue
+        try:
+            waiting = reader_of(source).waiting(source, taken_table(meta, base, relation), wish.interval)
+        except (InputError, SourceAwayError):  # the pin meets the error again, and holds the source
+            continue
+        if (fields := evolved_fields(source, waiting)) != source.fields:
+            added = fields[len(source.fields) :]
+            log.warning("source %s: new columns %s", source.name, ", ".join(f"{f.name} {f.type}" for f in added))
+            # Another process may log it too. Only the first entry has an effect.
+            columns = xxh3_64_hexdigest(msgspec.json.encode((source.name, fields)))
+            statement = SetSourceColumns(source.name, source.fields, fields)
+            meta.append_log(f"columns/{base.version.epoch}/{columns}", msgspec.json.encode(statement))
+
+
 def draft_barrier(
     meta: MetaStore,
     base: Base,
@@ -128,6 +152,7 @@ def draft_barrier(
     Cost: a probe of the log, a listing per source.
     """
     _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
+    _follow_columns(meta, base, wish)
     pinning = replace(_make_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan_barrier)
     if (
@@ -239,7 +264,12 @@ class Pinning:
             catalog=None if catalog == version.catalog else catalog,
             mutation=mutation_of(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
-            skipped=(*detour.describe_changes(), *describe_rejected(replayed), *late_deliveries(catalog, sources)),
+            skipped=(
+                *detour.describe_changes(),
+                *describe_rejected(replayed),
+                *late_deliveries(catalog, sources),
+                *describe_new_columns(version.catalog, catalog),
+            ),
             unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
             moment=self.moment.at,
@@ -274,6 +304,8 @@ class Pinning:
                 if still := [h for h in marked if (h.file, h.mark) in there]:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
                     return Pinned(Pins(), (*others, *still))
+            if new_columns_mode(statement) is NewColumns.HOLD:
+                refuse_new_columns(statement, reader.waiting(statement, taken, self.interval))
             return Pinned(
                 reader.pin(statement, taken, self.make_request(statement, max_bytes), keeper_of(self.meta, self.base)),
                 others,
@@ -371,6 +403,19 @@ def late_deliveries(catalog: Catalog, pins: Mapping[int, Pins]) -> tuple[str, ..
     """Describe the deliveries that count as taken without being read."""
     names = {relation.id: relation.name for relation in catalog.live_relations()}
     return tuple(f"source {names[r]}: {note}" for r, one in pins.items() for note in one.late)
+
+
+def describe_new_columns(before: Catalog, after: Catalog) -> tuple[str, ...]:
+    """Describe the columns that files brought to the sources that take new columns."""
+    known = {r.id: len(r.columns) for r in before.live_relations()}
+    sources = (
+        r for r in after.live_relations() if r.kind is RelationKind.SOURCE and len(r.columns) > known.get(r.id, 0)
+    )
+    return tuple(
+        f"source {r.name} has the new columns {', '.join(f'{c.name} {c.type}' for c in r.columns[known[r.id] :])}"
+        for r in sources
+        if r.id in known and new_columns_mode(statement_of(r)) is NewColumns.EVOLVE
+    )
 
 
 def statement_of(source: Relation) -> CreateSource:

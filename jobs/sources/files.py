@@ -6,7 +6,7 @@ A barrier stores a JSON list of PinnedFile. Barriers of all releases use this fo
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -93,6 +93,7 @@ _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may appear after the sou
 MISSING = "missing"  # if a file lacks a declared column: 'error' or 'null'; 'wait' is an old name of may_be_missing
 RETAIN = "retain"  # 'files' keeps the bytes of taken files; 'none', as in old sources: files never change
 ON_CHANGE = "on_change"  # the reaction to a changed taken file: 'error', 'restate' or 'ignore'
+COLUMNS = "columns"  # the effect of a new column of a file: one of NewColumns
 OWN_OPTIONS = (
     "path",
     "recursiveFileLookup",
@@ -101,10 +102,12 @@ OWN_OPTIONS = (
     RETAIN,
     ON_CHANGE,
     ON_ERROR,
+    COLUMNS,
     *STORE_OPTIONS,
 )  # none of these is an option of Spark
 
-_AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, *STORE_OPTIONS)
+_AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
+_WITH_NAMES = ("csv", "json", "orc", "parquet")
 _REQUESTS_AT_ONCE = 16
 _files = decoder_of(tuple[PinnedFile, ...])
 
@@ -174,6 +177,14 @@ def retains_files(source: CreateSource) -> bool:
     return source.options.get(RETAIN) == "files"
 
 
+class NewColumns(StrEnum):
+    """The values of the option `columns`: what a new column of a file causes."""
+
+    IGNORE = "ignore"
+    HOLD = "hold"
+    EVOLVE = "evolve"
+
+
 class FileSource:
     """A source of files.
 
@@ -199,7 +210,10 @@ class FileSource:
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {} if RETAIN in options else {RETAIN: "files"}
+        kept = {} if RETAIN in options else {RETAIN: "files"}
+        evolves = options.get(COLUMNS) == NewColumns.EVOLVE and MISSING not in options
+        # earlier files lack the columns of later ones
+        return kept | ({MISSING: "null"} if evolves and "null" in self.missing_columns else {})
 
     def effect_of(self, option: str) -> OptionEffect:
         if option == RETAIN:
@@ -236,6 +250,7 @@ class FileSource:
         if (retain := source.options.get(RETAIN, "none")) not in ("files", "none"):
             reason = "expected 'files' (taken content can be read again after a change) or 'none' (files never change)"
             raise BadOptionError(source.name, RETAIN, retain, reason)
+        _check_columns_option(source)
         if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
             raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
         if on_change == "restate" and not retains_files(source):
@@ -622,6 +637,21 @@ def _without_rows(file: PinnedFile) -> PinnedFile:
 
 def _may_be_missing(source: CreateSource) -> bool:
     return source.options.get(_MAY_BE_MISSING) == "true" or source.options.get(MISSING) == "wait"
+
+
+def _check_columns_option(source: CreateSource) -> None:
+    """Require a valid option `columns`, and files whose columns have names. Raises BadOptionError."""
+    if (columns := source.options.get(COLUMNS, NewColumns.IGNORE)) not in tuple(NewColumns):
+        expected = " or ".join(f"'{kind}'" for kind in NewColumns)
+        raise BadOptionError(source.name, COLUMNS, columns, f"expected {expected}")
+    if columns == NewColumns.IGNORE:
+        return
+    headless = source.format == "csv" and source.options.get("header", "").lower() != "true"
+    if source.format not in _WITH_NAMES or headless:
+        formats = f"{', '.join(_WITH_NAMES[1:])}, and csv with header 'true'"
+        raise BadOptionError(
+            source.name, COLUMNS, columns, f"the columns of files are known without Spark in {formats}"
+        )
 
 
 def _pins_of(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:

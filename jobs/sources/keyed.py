@@ -41,6 +41,7 @@ from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE, Deliveries, deliveries_of, folders_of, listed_path
 from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.files import COLUMNS, NewColumns
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
@@ -230,6 +231,9 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
     if source.format in WITH_OWN_CHANGES:
         reason = "the table has its own changes; declare its key by the option key 'column, …' instead"
         raise BadOptionError(source.name, CHANGES, changes or "", reason)
+    if source.options.get(COLUMNS, NewColumns.IGNORE) != NewColumns.IGNORE:
+        reason = "the columns of a source with changes stay as they were created"
+        raise BadOptionError(source.name, COLUMNS, source.options[COLUMNS], reason)
     kinds = " or ".join(f"'{kind}'" for kind in RecordKind)
     if changes is None:
         raise MissingOptionError(source.name, CHANGES, f"a source with a PRIMARY KEY needs {kinds}")

@@ -34,7 +34,7 @@ class OrcFiles(SparkTypedFiles):
         return measure_orc(file, source.options)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
-        schema = _schema_of(file, options)
+        schema = columns_of_orc(file, options)
         # Hive's names, which Spark matches by position.
         by_place = all(name.startswith("_col") for name in schema.names)
         columns, by_name = list(schema), fields_by_name(schema)
@@ -44,7 +44,7 @@ class OrcFiles(SparkTypedFiles):
                 raise SchemaMismatchError(file.path, field.name, str(same[0].type), field.type)
 
 
-def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
+def columns_of_orc(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a file. Cost: its footer."""
     from pyarrow import orc
 

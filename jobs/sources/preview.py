@@ -9,10 +9,11 @@ Dates and times are only recognised in ISO 8601, which Spark reads without an op
 import bz2
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -146,6 +147,17 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
     return SourcePreview(source, inferred.rows, len(files), sum(f.size for f in files), tuple(notes))
 
 
+def infer_text_fields(format: str, file: ListedFile, options: Mapping[str, str]) -> tuple[Field, ...]:
+    """Infer the columns of one csv or json file. Raises CannotPreviewError; errors of its store. Cost: up to 4 MB."""
+    text = _sample_of(file, file.path, options)
+    with TemporaryFolder("preview") as folder:
+        place = Path(folder, "0.txt")
+        place.write_bytes(text)
+        if format == "csv":
+            return _infer_csv(file.path, [file], [place], header=True).fields
+        return _infer_json(file.path, [file], [place]).fields
+
+
 def source_text(source: CreateSource) -> str:
     """The CREATE SOURCE statement with one line per column."""
     columns = ",\n".join(f"    {_column_text(f.name)} {f.type}" for f in source.fields)
@@ -183,9 +195,9 @@ def _interval_note(path: str, files: Sequence[ListedFile]) -> Iterator[str]:
         yield f"The files are named by day. With the path {daily}, a scheduled run reads the file of its day."
 
 
-def _sample_of(file: ListedFile, path: str) -> bytes:
+def _sample_of(file: ListedFile, path: str, options: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """The first 4 MB of a file, unpacked, up to the end of a line."""
-    store, name = open_file(file.path, server_options(path, {}))
+    store, name = open_file(file.path, server_options(path, options))
     size = min(file.size, _SAMPLE_BYTES)
     data = store.get_ranges(name, [(0, size)])[0]
     unpacker = _UNPACKED.get(Path(file.path).suffix.lower())

@@ -772,7 +772,7 @@ ELSEWHERE = {
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadDeltaKeyError BadIcebergKeyError BadInsertTextError BadKafkaColumnError BadOptionError
-        BadOtherKeyError NoOtherStoreError NoPublishedRelationError OwnStoreError
+        BadOtherKeyError NewColumnsError NoOtherStoreError NoPublishedRelationError OwnStoreError
         BadPathError IcebergRolledBackError MissingBranchError MissingIcebergTableError NoCatalogError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
         CredentialInOptionError OutsideFileError

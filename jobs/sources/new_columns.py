@@ -1,0 +1,107 @@
+"""Columns of new files that their source does not declare, by the source's option `columns`.
+
+    'ignore'  the default: the columns are not read
+    'hold'    the source is held until a person adds the columns, or ignores them
+    'evolve'  the run adds the columns to the source, in the epoch that takes the file
+
+A run looks into its new files before it pins them. Types come from the file, or are inferred from a sample of a text
+file, as `tussock preview` does. A column that already exists with another type is the business of the file's reader.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import pyarrow as pa
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Item
+from tussock.jobs.sources.files import COLUMNS, NewColumns
+from tussock.jobs.sources.listing import ListedFile, open_file
+from tussock.jobs.sources.orc import columns_of_orc
+from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.pins import PinnedFile, RangeFile
+from tussock.jobs.sources.preview import infer_text_fields
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.types import UnsupportedTypeError, arrow_type, type_name
+
+_AT_ONCE = 16
+
+
+class NewColumnsError(InputError):
+    """A new file has columns that its source does not declare, and the source waits for a person."""
+
+    source: str
+    path: str
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        added = ", ".join(self.columns)
+        return (
+            f"source {self.source!r}: file {self.path} has columns that the source does not declare: {added}. The "
+            f"source waits, because it has the option {COLUMNS} '{NewColumns.HOLD}'. To read them from now on, run "
+            f"ALTER SOURCE {self.source} ADD COLUMNS {added}. To ignore them, run ALTER SOURCE {self.source} SET "
+            f"OPTIONS ({COLUMNS} '{NewColumns.IGNORE}')."
+        )
+
+
+def new_columns_mode(source: CreateSource) -> NewColumns:
+    """Return how a source handles new columns of its files."""
+    return NewColumns(source.options.get(COLUMNS, NewColumns.IGNORE))
+
+
+def refuse_new_columns(source: CreateSource, waiting: Iterable[Item]) -> None:
+    """Raise NewColumnsError for the first waiting file with columns that a source does not declare."""
+    for path, fields in _new_columns_by_file(source, waiting):
+        raise NewColumnsError(source.name, path, tuple(f"{quote_name(f.name)} {f.type}" for f in fields))
+
+
+def evolved_fields(source: CreateSource, waiting: Iterable[Item]) -> tuple[Field, ...]:
+    """Return the columns of a source, followed by the new ones of the waiting files. The first file decides a type."""
+    fields = {field.name.lower(): field for field in source.fields}
+    for _, new in _new_columns_by_file(source, waiting):
+        for field in new:
+            fields.setdefault(field.name.lower(), field)
+    return tuple(fields.values())
+
+
+def _new_columns_by_file(source: CreateSource, waiting: Iterable[Item]) -> Iterator[tuple[str, list[Field]]]:
+    """The waiting files with undeclared columns. An unreadable file has none here, since its reader reports it.
+
+    Cost: the footer or a sample of each new file, 16 at a time, once per process.
+    """
+    declared = {field.name.lower() for field in source.fields}
+    files = [ListedFile(item.name, item.nbytes, item.mark) for item in waiting if not item.goes and item.nbytes]
+    options = tuple(sorted(source.options.items()))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files)
+        for file, fields in zip(files, found, strict=True):
+            if new := [f for f in fields if f.name.lower() not in declared and _is_supported(f.type)]:
+                yield file.path, new
+
+
+@lru_cache(maxsize=4096)
+def _fields_of(format: str, options: Sequence[tuple[str, str]], path: str, size: int, etag: str) -> tuple[Field, ...]:
+    file, given = ListedFile(path, size, etag), dict(options)
+    try:
+        match format:
+            case "parquet":
+                store, name = open_file(path, given)
+                with pa.PythonFile(RangeFile(store, name, size), mode="r") as opened:
+                    return parquet_fields(opened, path)
+            case "orc":
+                schema = columns_of_orc(PinnedFile(path, size, etag, 0), given)
+                return tuple(Field(field.name, type_name(field.type)) for field in schema)
+            case _:
+                return infer_text_fields(format, file, given)
+    except (InputError, RetryableError, OSError, pa.ArrowException, UnsupportedTypeError):
+        return ()
+
+
+def _is_supported(kind: str) -> bool:
+    try:
+        return arrow_type(kind) is not None
+    except UnsupportedTypeError:
+        return False
