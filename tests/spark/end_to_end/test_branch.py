@@ -6,8 +6,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.jobs.driver.embedded import append
 from tests.support.runners import here
+from tests.unit.jobs.driver.test_builds import replacing
+from tests.unit.jobs.driver.test_following import (
+    CHANGED,
+    VIEWS,
+    Pair,
+    changed_statements,
+    follow,
+    require_equal_while_following,
+    stored,
+)
 from tussock.jobs import cli
+from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -57,6 +69,29 @@ def require_equal_to_spark(session: Session, per_shop: str) -> None:
         expected = session.query(sql.replace("FROM sales", f"FROM {sales}"))
         key = [(name, "ascending") for name in expected.column_names]
         assert ours.sort_by(key).to_pylist() == expected.sort_by(key).to_pylist(), view
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_a_branch_without_changes_has_the_ssts_of_its_parent_at_fifty_epochs_on_spark(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    require_equal_while_following(Pair(tmp_path, seed=2, runner=SparkRunner(spark)), epochs=50)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_a_changed_view_of_a_branch_equals_a_store_with_it_while_spark_runs_both(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    pair = Pair(tmp_path, seed=3, runner=SparkRunner(spark))
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    for _ in range(5):
+        pair.take_input()
+        follow(branch, pair.runner)
+        assert stored(branch) == pair.answers(CHANGED)
+    assert stored(pair.parent) == pair.answers(VIEWS)
 
 
 def test_a_change_is_tried_on_a_branch_that_follows_and_is_merged_without_computing(

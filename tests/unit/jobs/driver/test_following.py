@@ -21,7 +21,7 @@ from tests.unit.jobs.driver.test_builds import replacing
 from tussock.jobs.barriers.follow import BranchConflictError
 from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
 from tussock.jobs.driver.merge import CannotMergeError, merge_branch, plan_merge
-from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
@@ -79,8 +79,9 @@ def changed_statements() -> list[CreateView]:
 class Pair:
     """A parent that takes random input, and its rows."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.rng = folder, random.Random(seed)
+    def __init__(self, folder: Path, seed: int, runner: LevelRunner | None = None) -> None:
+        """`runner`: of the parent's epochs; None: LocalRunner."""
+        self.folder, self.rng, self.runner = folder, random.Random(seed), runner
         self.parent = new_store(folder / "store")
         self.table: dict[int, Row] = {}
         self.files: list[Row] = []
@@ -99,7 +100,7 @@ class Pair:
             columns = {n: pa.array([r[i] for r in read], pa.int32()) for i, n in enumerate("kga")}
             (self.folder / "files").mkdir(exist_ok=True)
             pq.write_table(pa.table(columns), self.folder / "files" / f"{len(self.files)}.parquet")
-        self.parent.publish(epoch(self.parent).epoch)
+        self.parent.publish(epoch(self.parent, self.runner).epoch)
 
     def answers(self, views: dict[str, str]) -> dict[str, list[tuple[object, ...]]]:
         with duckdb.connect() as db:
@@ -114,8 +115,8 @@ class Pair:
         return self.rng.randrange(30), self.rng.randrange(4), self.rng.randrange(8)
 
 
-def follow(branch: MetaStore) -> int:
-    return len(list(epochs_of_branch(LocalRunner(), branch)))
+def follow(branch: MetaStore, runner: LevelRunner | None = None) -> int:
+    return len(list(epochs_of_branch(runner or LocalRunner(), branch)))
 
 
 def stored(meta: MetaStore) -> dict[str, list[tuple[object, ...]]]:
@@ -130,14 +131,18 @@ def committed_by(meta: MetaStore) -> dict[int, tuple[str, ...]]:
 
 
 def test_a_branch_without_changes_has_the_ssts_of_its_parent_at_each_of_fifty_epochs(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, seed=1)
+    require_equal_while_following(Pair(tmp_path, seed=1), epochs=50)
+
+
+def require_equal_while_following(pair: Pair, epochs: int) -> None:
+    """Check that a branch without changes has the same SSTs at each epoch. The runner of the pair runs both."""
     branch = pair.parent.open_branch("b")
-    for _ in range(50):
+    for _ in range(epochs):
         pair.take_input()
         if pair.rng.random() < 0.1:
             compact_store(pair.parent)
             vacuum_store(pair.parent)
-        assert follow(branch) == 1
+        assert follow(branch, pair.runner) == 1
         version, theirs = branch.read_latest(), pair.parent.read_latest()
         assert (version.epoch, version.rows, version.moment) == (theirs.epoch, theirs.rows, theirs.moment)
         assert version.catalog.relations == theirs.catalog.relations
