@@ -4,8 +4,6 @@ The expected rows are computed from the rows of the tables and files by DuckDB.
 """
 
 import random
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -24,6 +22,7 @@ from tussock.jobs.driver.merge import CannotMergeError, merge_branch, plan_merge
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
+from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import TussockError
@@ -91,6 +90,11 @@ class Pair:
 
     def take_input(self) -> None:
         """An epoch of the parent with rows of the table, and mostly a file."""
+        self.write_input()
+        self.parent.publish(epoch(self.parent, self.runner).epoch)
+
+    def write_input(self) -> None:
+        """Input of the next epoch."""
         found = [self._row() for _ in range(self.rng.randint(1, 6))]
         self.table |= {row[0]: row for row in found}
         insert(self.parent, "t", *found)
@@ -100,11 +104,16 @@ class Pair:
             columns = {n: pa.array([r[i] for r in read], pa.int32()) for i, n in enumerate("kga")}
             (self.folder / "files").mkdir(exist_ok=True)
             pq.write_table(pa.table(columns), self.folder / "files" / f"{len(self.files)}.parquet")
-        self.parent.publish(epoch(self.parent, self.runner).epoch)
 
     def answers(self, views: dict[str, str]) -> dict[str, list[tuple[object, ...]]]:
+        return self.answers_of(views, [*self.table.values()], self.files)
+
+    def answers_of(
+        self, views: dict[str, str], table: list[Row], files: list[Row]
+    ) -> dict[str, list[tuple[object, ...]]]:
+        """The rows of views over these rows of the table and the files."""
         with duckdb.connect() as db:
-            for name, found in (("t", [*self.table.values()]), ("s", self.files)):
+            for name, found in (("t", table), ("s", files)):
                 columns = zip(*found, strict=True) if found else ((), (), ())
                 db.register(name, pa.table([pa.array(c, pa.int32()) for c in columns], ["k", "g", "a"]))
             for name, sql in views.items():
@@ -117,6 +126,14 @@ class Pair:
 
 def follow(branch: MetaStore, runner: LevelRunner | None = None) -> int:
     return len(list(epochs_of_branch(runner or LocalRunner(), branch)))
+
+
+def rows_at(meta: MetaStore, name: str, epoch: int) -> list[tuple[object, ...]]:
+    """A relation's rows at a readable epoch, sorted."""
+    version = meta.read_latest()
+    (relation,) = [r for r in version.catalog.relations_at(epoch) if r.name == name]
+    found = [*scan_relation(meta.objects, version, relation, epoch)]
+    return sorted((row for part in found for row in zip(*(c.to_pylist() for c in part.columns), strict=True)), key=repr)
 
 
 def stored(meta: MetaStore) -> dict[str, list[tuple[object, ...]]]:
@@ -324,88 +341,3 @@ def test_a_branch_merges_only_at_the_epoch_of_its_parent_and_without_waiting_sta
         plan_merge(branch)
     with pytest.raises(CannotMergeError, match="its own input"):
         plan_merge(pair.parent.open_branch("own", follows=False))
-
-
-class Family:
-    """A parent and up to three following branches under random steps; each process may die at any request."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.pair, self.rng = Pair(folder, seed), random.Random(seed)
-        self.views = VIEWS  # of the parent
-        self.branches: dict[str, dict[str, str]] = {}  # name -> its views
-        self.killed = self.merged = self.followed = 0
-
-    def step(self, number: int) -> None:
-        parent, name = self.pair.parent, f"b{number}"
-        match self.rng.choice(["input", "input", "branch", "follow", "follow", "follow", "tidy", "end", "merge"]):
-            case "input":
-                self.pair.take_input()
-            case "branch" if len(self.branches) < 3 and self.views is VIEWS:
-                parent.open_branch(name)
-                self.branches[name] = VIEWS
-                if self.rng.random() < 0.7:
-                    append(parent.branch(name), replacing(*changed_statements()))
-                    self.branches[name] = CHANGED
-            case "follow" if self.branches:
-                self._follow(self.rng.choice([*self.branches]))
-            case "tidy":
-                meta = self.rng.choice([parent, *map(parent.branch, self.branches)])
-                compact_store(meta)
-                meta.apply_retention(2)
-                vacuum_store(meta)
-            case "end" if self.branches and self.rng.random() < 0.3:
-                name = self.rng.choice([*self.branches])
-                del self.branches[name]
-                parent.end_branch(name)
-            case "merge" if CHANGED in self.branches.values():
-                self._merge(next(name for name, views in self.branches.items() if views is CHANGED))
-
-    def _follow(self, name: str) -> None:
-        self._run_mortally(name, lambda branch: branch.publish(branch.read_latest().epoch) if follow(branch) else None)
-        branch = self.pair.parent.branch(name)
-        follow(branch)
-        self.followed += 1
-        assert stored(branch) == self.pair.answers(self.branches[name])
-
-    def _merge(self, name: str) -> None:
-        branch = self.pair.parent.branch(name)
-        follow(branch)
-        merge = plan_merge(branch)
-        self._run_mortally(name, lambda branch: merge_branch(branch, merge))
-        assert stored(self.pair.parent) in (self.pair.answers(VIEWS), self.pair.answers(CHANGED))
-        merge_branch(branch, merge)
-        self.merged, self.views = self.merged + 1, CHANGED
-        assert stored(self.pair.parent) == self.pair.answers(CHANGED)
-        for other in self.branches:  # those that changed the same views cannot follow any more
-            self.pair.parent.end_branch(other)
-        self.branches = {}
-
-    def _run_mortally(self, name: str, run: Callable[[MetaStore], object]) -> None:
-        objects = FaultyObjectStore(self.pair.parent.objects)
-        branch = MetaStore(objects, f"mortal {self.killed}", lambda: 1_700_000_900_000).branch(name)
-        objects.kill(self.rng.randrange(60))
-        with suppress(Killed):
-            run(branch)
-            return
-        self.killed += 1
-
-
-def _run_family(folder: Path, seed: int, steps: int) -> Family:
-    family = Family(folder, seed)
-    for number in range(steps):
-        family.step(number)
-        assert stored(family.pair.parent) == family.pair.answers(family.views)
-    return family
-
-
-def test_a_parent_and_its_branches_agree_under_random_steps_and_deaths(tmp_path: Path) -> None:
-    family = _run_family(tmp_path, seed=3, steps=25)
-    assert family.followed
-    assert family.killed
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(10, 30))
-def test_a_parent_and_its_branches_agree_under_many_random_steps_and_deaths(tmp_path: Path, seed: int) -> None:
-    _run_family(tmp_path, seed, steps=100)
