@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tussock.jobs.delta.delta_packages import require_delta_release, with_delta
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.home import home_of, recorded_home
+from tussock.jobs.settings.home import BranchWritesOutsideError, home_of, recorded_home
 from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sinks import everywhere, publication
@@ -87,7 +87,12 @@ def check_published(at: PipelineStore, sink: str | None = None) -> "tuple[TableC
 
 
 def sinks_of(at: PipelineStore, name: str | None = None) -> Sequence[PublishSettings]:
-    """Return all sinks of the pipeline, or the one of this name. Raises PipelineError, UnknownSinkError."""
+    """Return all sinks of the pipeline, or the one of this name.
+
+    Raises: PipelineError, UnknownSinkError; BranchWritesOutsideError, because the tables are those of the parent.
+    """
+    if at.pipeline.branch:
+        raise BranchWritesOutsideError(at.pipeline.branch)
     if not (sinks := at.pipeline.publish):
         raise PipelineError(
             str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"

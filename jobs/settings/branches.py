@@ -4,6 +4,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.process import open_meta
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.objectstore.branch import SCHEME
 
 if TYPE_CHECKING:
@@ -12,9 +14,27 @@ if TYPE_CHECKING:
 VARIABLE = "TUSSOCK_BRANCH"
 
 
+class ParentGoneError(InputError):
+    """The store of a branch does not exist at its address."""
+
+    branch: str
+    store: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store} contains no store, so it has no branch {self.branch!r}. A branch is a part of its store, "
+            "and goes and moves with it. If the store has moved, correct `store` in pipeline.toml, or the address in "
+            "--store."
+        )
+
+
 def branch_address(store: str, name: str) -> str:
-    """Return the address of an open branch of a store. Raises BranchGoneError, NotInitialisedError."""
-    return open_meta(store).branch(name).objects.uri
+    """Return the address of an open branch of a store. Raises BranchGoneError, ParentGoneError."""
+    meta = open_meta(store)
+    try:
+        return meta.branch(name).objects.uri
+    except NotInitialisedError as err:
+        raise ParentGoneError(name, err.uri) from err
 
 
 def parent_environment(store: str) -> str | None:

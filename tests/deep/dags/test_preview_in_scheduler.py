@@ -52,7 +52,8 @@ class Shop(Home):
         run = self.trigger(dag, {"logical_date": None, "conf": conf})
         ended = f"SELECT state FROM dag_run WHERE run_id = '{run}' AND state IN ('success', 'failed')"
         wait_for(f"{dag} ends", lambda: bool(self.query(ended)))
-        return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
+        found = self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'")
+        return {task: state for task, state in found if task}
 
     def rows(self, view: str) -> list[tuple[object, ...]]:
         with Session(str(self.folder / "store"), create=False, runner="local", workers=1) as session:

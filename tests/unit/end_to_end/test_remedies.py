@@ -802,7 +802,7 @@ NOT_RUN = {
         KeylessTopicError EditedFileError
         BadPartitionError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
-        QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
+        ParentGoneError QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError

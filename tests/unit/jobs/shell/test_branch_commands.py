@@ -123,6 +123,22 @@ def test_a_branch_never_writes_to_the_places_of_its_parent(store: str) -> None:
             branch_address(store, "b")
 
 
+def test_a_branch_writes_no_table_of_its_parents_sink_and_is_gone_with_a_moved_parent(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    with (tmp_path / "pipelines" / "shop" / "pipeline.toml").open("a") as file:
+        file.write(f'[publish]\nto = "{tmp_path}/tables"\n')
+    run(capsys, "branch", "create", "shop", "pr-1")
+    assert "Merge the branch into its parent" in run(capsys, "publish", "shop", "--branch", "pr-1", code=1)
+    assert not (tmp_path / "tables").exists()
+    moved = Path(store).rename(tmp_path / "moved")
+    said = run(capsys, "read", "--pipeline", "shop", "--branch", "pr-1", "orders", code=1)
+    assert "contains no store, so it has no branch 'pr-1'" in said
+    assert "correct `store` in pipeline.toml" in said
+    assert ids_in(capsys, "--store", str(moved), "--branch", "pr-1") == ["1"], "it has moved along"
+
+
 def test_a_merge_shows_its_plan_and_gives_the_views_to_the_parent(
     store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
