@@ -302,7 +302,7 @@ class HdfsObjectStore:
 
 
 def _send(method: str, url: str, data: bytes | None) -> _Answer:
-    """Send one request on a connection of its own."""
+    """Send one request on a new connection."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)

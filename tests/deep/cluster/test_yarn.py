@@ -4,6 +4,7 @@ The store must have the same rows as one whose epochs ran on this host, also aft
 exchange, and after the loss of the application master, which in cluster mode is the driver.
 """
 
+import inspect
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from tests.support.cluster.hadoop import Hadoop, running_hadoop
 from tests.support.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
+from tests.unit.statestore.objectstore import test_contract as contract
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.session import Session
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.deep, pytest.mark.timeout(1800)]
@@ -151,3 +154,32 @@ def kill_application_masters(hadoop: Hadoop) -> int:
             os.kill(int(process.name), signal.SIGKILL)
             killed += 1
     return killed
+
+
+def test_a_store_and_files_in_hdfs_have_the_same_rows(hadoop: Hadoop, tmp_path: Path) -> None:
+    """In cluster mode, with the data nodes of a real HDFS. The driver's host has neither the store nor the files."""
+    pipeline = new_pipeline(tmp_path, in_hdfs(hadoop, "store"))
+    text = (pipeline / "pipeline.toml").read_text()
+    address = in_hdfs(hadoop, "orders", "/*.csv")
+    (pipeline / "pipeline.toml").write_text(text.replace(f'data = "{tmp_path}/data"\n', ""))
+    (pipeline / "views.sql").write_text(SQL.replace("${data}", address))
+    open_object_store(in_hdfs(hadoop, "orders")).put("a.csv", (tmp_path / "data/a.csv").read_bytes())
+    run(hadoop, tmp_path, sys.executable, "-m", "tussock.jobs.cli", "apply", "shop")
+    run(hadoop, tmp_path, *in_cluster_mode(hadoop, tmp_path))
+    assert totals(in_hdfs(hadoop, "store")) == expected_totals(range(300))
+
+
+def in_hdfs(hadoop: Hadoop, folder: str, name: str = "") -> str:
+    return f"{hadoop.hdfs}/{folder}{name}?endpoint={hadoop.webhdfs}"
+
+
+STORE_CHECKS = [
+    check
+    for name, check in vars(contract).items()
+    if name.startswith("test_") and [*inspect.signature(check).parameters] == ["any_store"]
+]
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_hdfs_keeps_the_contract_of_every_object_store(check: Callable[[ObjectStore], None], hadoop: Hadoop) -> None:
+    check(open_object_store(in_hdfs(hadoop, f"contract/{check.__name__}")))
