@@ -101,6 +101,26 @@ def test_epochs_run_in_client_mode_and_in_cluster_mode(hadoop: Hadoop, tmp_path:
     assert hosts_of_last_epoch(store), "the manifest lists the hosts of the units"
 
 
+CHOICES = {
+    "dynamic allocation": {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.initialExecutors": "1"},
+    "two CPUs per task": {"spark.executor.cores": "2", "spark.task.cpus": "2"},
+    "speculation": {"spark.speculation": "true", "spark.speculation.multiplier": "1.1"},
+    "encryption": {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"},
+    "fewer slots than units": {"spark.executor.instances": "1"},
+}
+
+
+@pytest.mark.parametrize("settings", CHOICES.values(), ids=CHOICES.keys())
+def test_an_epoch_has_the_same_rows_with_other_settings_of_spark(
+    settings: dict[str, str], hadoop: Hadoop, tmp_path: Path
+) -> None:
+    pipeline = new_pipeline(tmp_path, store := str(tmp_path / "store"))
+    run(hadoop, tmp_path, sys.executable, "-m", "tussock.jobs.cli", "apply", "shop")
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    run(hadoop, tmp_path, *hadoop.submit(*options, SCRIPT, "epoch", "--pipeline", str(pipeline)))
+    assert totals(store) == expected_totals(range(300))
+
+
 def hosts_of_last_epoch(store: str) -> list[int]:
     meta = MetaStore(open_object_store(store), "reader", lambda: NOW)
     manifest = meta.read_manifest(meta.read_latest().epoch)

@@ -11,11 +11,12 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
 public class MiniHadoop {
   public static void main(String[] arguments) throws Exception {
     Path folder = Path.of(arguments[1]);
-    YarnConfiguration wanted = new YarnConfiguration();
-    wanted.set("hadoop.tmp.dir", folder.resolve("tmp").toString());
-    wanted.set("hdfs.minidfs.basedir", folder.resolve("hdfs").toString());
-    MiniDFSCluster hdfs = new MiniDFSCluster.Builder(wanted).numDataNodes(1).build();
+    Configuration ofHdfs = new Configuration();
+    ofHdfs.set("hdfs.minidfs.basedir", folder.resolve("hdfs").toString());
+    MiniDFSCluster hdfs = new MiniDFSCluster.Builder(ofHdfs).numDataNodes(1).build();
     hdfs.waitActive();
+    YarnConfiguration wanted = new YarnConfiguration();
+    wanted.set("fs.defaultFS", "file:///"); // node managers keep the files of containers on this disk
     wanted.setInt("yarn.scheduler.minimum-allocation-mb", 256);
     wanted.setInt("yarn.nodemanager.resource.memory-mb", 4096);
     wanted.setBoolean("yarn.nodemanager.disk-health-checker.enable", false);
@@ -31,7 +32,6 @@ public class MiniHadoop {
     yarn.init(wanted);
     yarn.start();
     Configuration settings = new YarnConfiguration(yarn.getConfig());
-    settings.set("fs.defaultFS", hdfs.getURI().toString());
     settings.unset("net.topology.node.switch.mapping.impl"); // a class of the mini cluster, unknown to clients
     for (String name : new String[] {"yarn-site.xml", "core-site.xml"}) {
       try (OutputStream file = new FileOutputStream(folder.resolve(name).toFile())) {
