@@ -19,7 +19,7 @@ public class MiniHadoop {
     wanted.set("fs.defaultFS", "file:///"); // node managers keep the files of containers on this disk
     wanted.setInt("yarn.scheduler.minimum-allocation-mb", 256);
     wanted.setInt("yarn.nodemanager.resource.memory-mb", 4096);
-    wanted.setBoolean("yarn.nodemanager.disk-health-checker.enable", false);
+    wanted.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "100");
     wanted.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
     wanted.setBoolean("yarn.nodemanager.pmem-check-enabled", false);
     wanted.set("yarn.resourcemanager.am.max-attempts", "2");
