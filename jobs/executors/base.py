@@ -153,20 +153,22 @@ def split_halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
     return _without_idle(parts)
 
 
-def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
+def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> pa.Table | None:
     """Apply the changes of a keyed stream to its table.
 
     Args:
         chunk, key: see `split_halves`. Requires: `key` is the table's key.
 
+    Returns: the inserted rows in the table's order, if `located_rows` has sorted them.
     Raises: ChangeError if a key is deleted or inserted more than once after netting.
     Cost: as `located_rows`, or else of `split_halves`.
     """
     if (located := located_rows(chunk, table, key)) is None:
         split_halves(chunk, table.name, key).write_to(table)
-    else:
-        none, every = np.zeros(chunk.num_rows, np.bool_), np.ones(chunk.num_rows, np.bool_)
-        table.replace_located(*located, none, every)
+        return None
+    none, every = np.zeros(chunk.num_rows, np.bool_), np.ones(chunk.num_rows, np.bool_)
+    table.replace_located(*located, none, every)
+    return located[1]
 
 
 def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[Located, pa.Table] | None:

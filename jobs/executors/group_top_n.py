@@ -119,8 +119,26 @@ class GroupTopNExecutor:
             return self._among_first(rows_of(changes))
         prefixes = self._group_prefixes(changes)
         before = self._first_rows(_sorted_prefixes(prefixes))
-        write_changes(changes, self._table, self._key)
-        return net_chunk(chunk_of_difference(before, self._rows_after(changes, prefixes, before)))
+        inserted = write_changes(changes, self._table, self._key)
+        if inserted is None:
+            after = self._rows_after(changes, prefixes, before)
+        else:
+            after = self._rows_after_inserts(inserted, before)
+        return net_chunk(chunk_of_difference(before, after))
+
+    def _rows_after_inserts(self, inserted: pa.Table, before: pa.Table) -> pa.Table:
+        """The first rows of the groups of inserted rows, which are in the table's order.
+
+        Cost: no sort of all rows, of which a first load has millions: only the first ones of each group are compared
+            with the stored ones.
+        """
+        numbered = self._number_rows(inserted)
+        within = pa.array(self._is_within_limit(numbered))
+        if not before.num_rows:
+            return numbered.filter(within)
+        first = before.select(range(inserted.num_columns))
+        both = self._number_rows(WithStored.from_rows(self._table, self._key, first, inserted.filter(within)).rows)
+        return both.filter(pa.array(self._is_within_limit(both)))
 
     def _rows_after(self, changes: pa.Table, prefixes: pa.BinaryArray, before: pa.Table) -> pa.Table:
         """The first rows of the changed groups after the changes, which the state has already.

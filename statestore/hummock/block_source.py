@@ -7,6 +7,7 @@ overhead for each, and so would each later call. If a call needs at least half o
 of a small partition's blocks, the partition is read, decoded and cached as one.
 """
 
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _RUN_BYTES = 8 << 20  # limit of neighbouring blocks per range request
 _WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
 _WAVES_AT_ONCE = 2
 
+_HUGE_PAGE = 2 << 20  # bytes
 _WORTH_PACKING = 8  # single blocks of a call; a search in packed blocks takes 0.2 ms, however few they are
 
 
@@ -472,6 +474,17 @@ def _filter_bits(load: _FilterLoad, data: Bytes) -> npt.NDArray[np.uint8]:
 
 
 def _empty_arena(reader: SectionReader) -> FilterArena:
-    return FilterArena(
-        np.zeros(int(reader.filter_lengths.sum()), np.uint8), np.zeros(len(reader.filter_lengths), np.bool_)
-    )
+    size = int(reader.filter_lengths.sum())
+    return FilterArena(_zeros_in_small_pages(size), np.zeros(len(reader.filter_lengths), np.bool_))
+
+
+def _zeros_in_small_pages(size: int) -> npt.NDArray[np.uint8]:
+    """`size` zeros whose pages have 4 KB.
+
+    NumPy requests pages of 2 MB for 4 MB or more: the first filter in such a page would cost 2 MB of zeros.
+    """
+    if size < _HUGE_PAGE or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.zeros(size, np.uint8)
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.hummock.sorted_keys import fixed_keys, lengths_of, max_width
+from tussock.statestore.hummock.sorted_keys import Positions, fixed_keys, lengths_of, max_width
 
 BITS_PER_KEY = 11
 PROBES = 7
@@ -89,7 +89,7 @@ class KeyHashes:
         return _has_all_bits(data, _scale_to_bits(self._points[:, keys], np.uint64(bits)), None)
 
     def may_be_in_each(
-        self, data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], keys: slice
+        self, data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], keys: slice | Positions
     ) -> npt.NDArray[np.bool_]:
         """`probe_filter` for some of the keys."""
         return probe_filter(data, base, bits, self._hashes[keys])

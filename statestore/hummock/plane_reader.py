@@ -17,6 +17,7 @@ import pyarrow as pa
 from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.planes import (
     LZ4,
+    LZ4_BLOCKS,
     PLAIN,
     WORDS,
     ZSTD,
@@ -39,7 +40,6 @@ _SCHEMAS = 64  # of sections, whose layouts stay in memory
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 _MAX_OFFSET = 2**31 - 1
 _CODECS = ("", "lz4_raw", "zstd")  # as Arrow calls them, by number
-_LZ4_BLOCKS = pa.Codec("lz4_raw")  # has no state, so threads share it; making one takes a quarter of a block's time
 _LITERALS = 5  # bytes at the end of every LZ4 block that are not packed
 
 
@@ -177,7 +177,7 @@ def _unpack_part(codec: int, size: int, data: bytes | memoryview) -> bytes | mem
         if len(data) != size:
             raise ValueError(f"a part of {len(data)} bytes instead of {size}")
         return data
-    unpacker = _LZ4_BLOCKS if codec == LZ4 else pa.Codec(_CODECS[codec])
+    unpacker = LZ4_BLOCKS if codec == LZ4 else pa.Codec(_CODECS[codec])
     unpacked: bytes = unpacker.decompress(data, size, asbytes=True)
     # Arrow does not notice LZ4 that ends early, and leaves the rest of the memory as it was.
     if codec == LZ4 and unpacked[-_LITERALS:] != data[-_LITERALS:]:

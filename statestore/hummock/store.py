@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.hummock.admission import FilterSearch, admit_keys
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection, Unit
 from tussock.statestore.hummock.cache import BlockCache, process_cache
 from tussock.statestore.hummock.errors import WrongRowsError
@@ -37,7 +38,6 @@ from tussock.statestore.hummock.prefix_scan import COPIED_WHOLE, RangeBlocks, sc
 from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, recent_runs
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import (
-    BufferedIndex,
     BufferedSection,
     BufferedSource,
     Section,
@@ -538,32 +538,21 @@ class HummockStore:
         highs = stored.count_below(
             Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None)
         )
-        searches = []
-        for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
-            if low < high:
-                searches.append(
-                    (ranged.section, slice(low, high), _partitions_of(ranged.section, probes, slice(low, high)))
-                )
-        partitions = [_worth_filtering(section, part, at, once) for section, part, at in searches]
-        arenas = self.source.load_filters(
-            [(section, numbers) for (section, *_), numbers in zip(searches, partitions, strict=True)]
-        )
-        hashes = KeyHashes(hash_keys(probes.array))
+        searches = [
+            FilterSearch(ranged.section, part := slice(low, high), _partitions_of(ranged.section, probes, part), once)
+            for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True)
+            if low < high
+        ]
+        admitted = admit_keys(self.source, searches, KeyHashes(hash_keys(probes.array)))
         kept = []
-        for (section, part, at), arena, numbers in zip(searches, arenas, partitions, strict=True):
-            reader, keys = section.reader, np.arange(part.start, part.stop)
-            if arena is not None and len(numbers) and not isinstance(reader, BufferedIndex):
-                bits = 8 * reader.filter_lengths
-                if at is None:
-                    maybe = hashes.may_be_in(arena.data, int(bits[0]), part)
-                else:
-                    maybe = hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], part)
-                    if once:
-                        maybe |= ~np.isin(at, numbers)
-                if not maybe.all():
-                    keys = keys[maybe]
+        for search, maybe in zip(searches, admitted, strict=True):
+            keys = np.arange(search.part.start, search.part.stop)
+            if not maybe.all():
+                keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
-                kept.append(_Candidates(section, keys, reader.last_keys.count_below(probes, keys)))
+                kept.append(
+                    _Candidates(search.section, keys, search.section.reader.last_keys.count_below(probes, keys))
+                )
         return kept
 
     def _collect_rows(
@@ -678,18 +667,6 @@ def _newest_first(
         if (rest := open_keys & ~mine).any():
             later.append(part.select_keys(rest))
     return later, now
-
-
-def _worth_filtering(section: Section, part: slice, at: Positions | None, once: bool) -> Positions:
-    """The filter partitions to search for the probes of `part`, whose partitions are `at` (None: the only one)."""
-    numbers, counts = (
-        (np.zeros(1, np.int64), np.array([part.stop - part.start])) if at is None else np.unique(at, return_counts=True)
-    )
-    if not once or isinstance(section, BufferedSection):
-        return numbers
-    reader = section.reader
-    worth: Positions = numbers[counts * reader.lengths.mean() > reader.filter_lengths[numbers]]
-    return worth
 
 
 def _unique_values(ascending: Positions) -> Positions:

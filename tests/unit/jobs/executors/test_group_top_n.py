@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 from tests.support.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate
@@ -10,6 +11,7 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.order import Order
 from tussock.jobs.logical.nodes import WindowFunction
 from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.table.state_table import Located, StateTable
 
 TYPES = ("int", "int", "bigint")
 
@@ -89,3 +91,29 @@ def test_append_only_input_keeps_only_the_first_rows_of_each_group(
         assert content == first_rows(node, live)
         (table,) = bench.tables()
         assert sum(rows.num_rows for rows in table.scan()) == len(content)
+
+
+@GROUPS
+def test_a_first_load_sorts_its_rows_once(
+    group: tuple[int, ...], limit: int, order: Order, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rows are taken from the rows as they were sorted for the write."""
+    node = GroupTopN(group, (order,), (2,), group, WindowFunction.ROW_NUMBER, limit, TYPES, (*TYPES, "int"))
+    live: list[Row] = [(n % 5, n * 7 % 11, n) for n in range(400)]
+    sorted_rows: list[int] = []
+    locate = StateTable.locate_keys
+
+    def locate_counted(table: StateTable, keys: pa.Table) -> Located:
+        sorted_rows.append(keys.num_rows)
+        return locate(table, keys)
+
+    monkeypatch.setattr(StateTable, "locate_keys", locate_counted)
+    bench = Bench(node, objects)
+    emitted = bench.apply(chunk_of(TYPES, [(row, 1) for row in live]))
+    assert integrate(Counter(), emitted) == first_rows(node, live)
+    assert sum(sorted_rows) == len(live)
+    more: list[Row] = [(n % 5, n * 7 % 11, n) for n in range(400, 500)]
+    del sorted_rows[:]
+    content = integrate(integrate(Counter(), emitted), bench.apply(chunk_of(TYPES, [(row, 1) for row in more])))
+    assert content == first_rows(node, live + more)
+    assert sum(sorted_rows) <= len(more) + 2 * 5 * limit, "the new rows, and the first ones of each group"
