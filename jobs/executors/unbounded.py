@@ -43,7 +43,7 @@ MERGED_VALUES = UnboundedCost(
 WHOLE_PARTITIONS = UnboundedCost(
     "frames over a whole partition",
     "aggregates over a window without ORDER BY or up to `UNBOUNDED FOLLOWING`; `percent_rank`, `cume_dist`; `ntile` "
-    "beside other functions of the same window; `lag` and `lead` with IGNORE NULLS; `mode`, `percentile`, `min_by`, "
+    "beside such functions of the same window; `lag` and `lead` with IGNORE NULLS; `mode`, `percentile`, `min_by`, "
     "`collect_list` and similar of all rows so far",
     "reads each touched partition, and writes its rows whose result changes. `percent_rank` and `cume_dist` divide by "
     "the number of rows, so a new row changes the result of nearly all",

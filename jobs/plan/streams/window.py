@@ -6,7 +6,7 @@ The key is the input's, since every row is returned once, plus its distribution 
 input's if it is part of the partition columns, otherwise it is the partition columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tussock.jobs.executors.filter import FilterNode
@@ -16,7 +16,7 @@ from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import join_by_and, renumber_columns, split_conjuncts
-from tussock.jobs.logical.nodes import AggFunction, FrameEdge
+from tussock.jobs.logical.nodes import AggFunction, FrameEdge, WindowFunction
 from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
@@ -40,15 +40,32 @@ class _Ordered:
 
 
 def plan_window(builder: Builder, plan: logical.Window) -> Stream:
-    given = _order_stream(builder, plan)
-    below = given.below
+    given, width = _order_stream(builder, plan), len(plan.input.fields)
     apart = any(
         o.column not in given.partition for o in given.order
     )  # otherwise all rows of a partition are peers at any distance
-    calls = tuple(_plan_call(call, given.places, apart) for call in plan.calls)
-    types = (*below.types, *(c.type for c in calls))
-    node = OverWindow(given.partition, given.order, below.key, below.distribution or (), calls, below.types, types)
-    return given.add_results(builder, node, len(plan.input.fields))
+    calls = [_plan_call(call, given.places, apart) for call in plan.calls]
+    steps = _split_tiles(calls)
+    for step in steps:
+        below, asked = given.below, tuple(calls[i] for i in step)
+        types = (*below.types, *(call.type for call in asked))
+        node = OverWindow(given.partition, given.order, below.key, below.distribution or (), asked, below.types, types)
+        given, width = replace(given, below=given.add_results(builder, node, width)), width + len(step)
+    fields, results = given.below.visible[: width - len(calls)], given.below.visible[width - len(calls) :]
+    place_of_call = dict(zip((i for step in steps for i in step), results, strict=True))
+    return replace(given.below, visible=(*fields, *(place_of_call[i] for i in range(len(calls)))))
+
+
+def _split_tiles(calls: Sequence[Over]) -> list[list[int]]:
+    """The calls of each window operator. ntile follows the others, since alone it does not read whole partitions.
+
+    The second operator stores the rows again. So calls stay together if another one reads whole partitions anyway.
+    """
+    tiles = [i for i, call in enumerate(calls) if call.function is WindowFunction.NTILE]
+    others = [i for i in range(len(calls)) if i not in tiles]
+    if not tiles or not others or any(calls[i].needs_partition for i in others):
+        return [list(range(len(calls)))]
+    return [others, tiles]
 
 
 def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: logical.Expr | None) -> Stream:

@@ -26,6 +26,8 @@ VIEWS = {
     f"ntile(3) OVER w AS n FROM t {WINDOW}) GROUP BY n",
     "twice": f"SELECT k, n, cume_dist() OVER (PARTITION BY n ORDER BY k) AS c FROM (SELECT k, "
     f"ntile(3) OVER w AS n FROM t {WINDOW})",
+    "apart": "SELECT k, ntile(3) OVER w AS n, rank() OVER w AS r, ntile(2) OVER w AS two, lag(v) OVER w AS l, "
+    f"sum(v) OVER w AS total FROM t {WINDOW}",
     "read_on": "SELECT n, max(p) AS most FROM kept GROUP BY n",
 }
 

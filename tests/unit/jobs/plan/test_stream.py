@@ -6,6 +6,7 @@ from tests.support.jobs.plan.catalogs import catalog_of, scan, source, table, vi
 from tussock.jobs.catalog.definition import ViewDefinition, definition_of
 from tussock.jobs.executors import first_rows, hash_agg, top_n
 from tussock.jobs.executors import project as project_node
+from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import (
     AggCall,
@@ -16,11 +17,17 @@ from tussock.jobs.logical.nodes import (
     Expand,
     Expr,
     Field,
+    Frame,
+    FrameBound,
+    FrameEdge,
     Literal,
     Plan,
     Project,
     SortKey,
     TopN,
+    Window,
+    WindowCall,
+    WindowFunction,
 )
 from tussock.jobs.plan.fragments import Dispatch
 from tussock.jobs.plan.streams.builder import fuse_projections
@@ -119,3 +126,29 @@ def test_append_only_input_sends_only_its_first_rows_to_a_top_n(only_appends: bo
     (top,) = [o.node for o in kept.operators if isinstance(o.node, top_n.TopNNode)]
     assert top.append_only is only_appends
     assert [(n.limit, n.key) for n in senders] == ([(7, top.key)] if only_appends else [])
+
+
+def over(*functions: WindowFunction) -> Plan:
+    """A window over the column a, ordered by the column b."""
+    frame = Frame(False, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURRENT))
+    calls = tuple(WindowCall(function, "int", (), frame, 4) for function in functions)
+    below = scan("t")
+    fields = (*below.fields, *(Field(f"c{i}", "int") for i in range(len(calls))))
+    return Window(below, (column(1),), (SortKey(column(2), False, False),), calls, fields)
+
+
+def window_functions(plan: Plan) -> list[list[WindowFunction]]:
+    """The functions of each window operator."""
+    return [[call.function for call in node.calls] for node in operators(plan) if isinstance(node, OverWindow)]
+
+
+def test_ntile_follows_functions_that_read_no_whole_partitions() -> None:
+    rank, ntile = WindowFunction.RANK, WindowFunction.NTILE
+    assert window_functions(over(ntile, rank, ntile)) == [[rank], [ntile, ntile]]
+    assert window_functions(over(ntile)) == [[ntile]]
+
+
+def test_ntile_stays_with_functions_that_read_whole_partitions() -> None:
+    """A second operator would store the rows again, and save no read."""
+    share, ntile, rank = WindowFunction.PERCENT_RANK, WindowFunction.NTILE, WindowFunction.RANK
+    assert window_functions(over(ntile, share, rank)) == [[ntile, share, rank]]
