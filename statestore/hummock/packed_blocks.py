@@ -8,7 +8,7 @@ of any blocks, and a binary search for all keys in their blocks takes eleven of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,8 @@ def can_be_packed(layout: PlaneLayout) -> bool:
     return simple and key.form is Form.FIXED and key.width <= NARROW and len(layout.places) > HEAD_COLUMNS
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBlock:
-    """A block with unpacked planes, and without texts and nested columns."""
+class PackedBlock(NamedTuple):
+    """A block with unpacked planes, and without texts and nested columns. Cheap to create."""
 
     first_block: int  # its number
     rows: int

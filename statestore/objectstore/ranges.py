@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from tussock.statestore.forks import renew_in_child
 from tussock.statestore.objectstore.base import ShortReadError
@@ -14,11 +14,10 @@ PARALLEL_REQUESTS = 16  # per process; S3's connection pool has the same size, s
 MAX_READ_BYTES = 16 << 20  # limit of a shared request, so that a long run of neighbours still loads in parallel
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One request: `length` bytes at `offset`, or the last `-offset` bytes if negative.
 
-    `parts` are the indices of the ranges that it serves.
+    `parts` are the indices of the ranges that it serves. Cheap to create, since a call may have thousands.
     """
 
     offset: int
