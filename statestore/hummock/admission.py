@@ -60,7 +60,8 @@ class FilterSearch:
         """Those of `chosen` that are worth reading, given the keys that the loaded ones exclude."""
         assert self.at is not None
         loaded = arena.loaded[self.at]
-        absent = 1 - np.count_nonzero(self.admit_keys(arena, hashes)[loaded]) / max(1, np.count_nonzero(loaded))
+        tested, admitted = (int(mask.sum()) for mask in (loaded, self.admit_keys(arena, hashes) & loaded))
+        absent = 1 - admitted / max(1, tested)
         numbers, counts = self._counted_partitions()
         wanted = np.isin(numbers, chosen)
         return self._worth_reading(numbers[wanted], counts[wanted], absent)
