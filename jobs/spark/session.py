@@ -185,6 +185,17 @@ def leave_spark(spark: SparkSession) -> None:
 
 
 @contextmanager
+def joined_spark() -> Iterator[SparkSession]:
+    """Yield a session of this process's application, which is started if necessary and ends with its last user."""
+    spark, leaves = join_spark()
+    try:
+        yield spark
+    finally:
+        if leaves:
+            leave_spark(spark)
+
+
+@contextmanager
 def spark_session(
     app_name: str = "tussock", settings: Mapping[str, str] | None = None, *, brief: bool = False
 ) -> Iterator[SparkSession]:

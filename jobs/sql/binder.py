@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type
-from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
+from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, proven_text, text_of_dataframe
 from tussock.jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from tussock.jobs.sql.flow import bind_flow
 from tussock.jobs.sql.flow_words import FlowHeader, find_flow
@@ -125,6 +125,18 @@ class Binder:
             plan = bind_dataframe(self._sandbox, analyzed, self.notes)
             select = text_of_dataframe(self._sandbox, analyzed, plan)
         return CreateView(name, select or f"{OF_A_DATAFRAME}\n{show_plan(plan)}\n*/", plan, if_not_exists)
+
+    def select_of_frame(self, analyzed: JavaObject) -> str:
+        """The SELECT of a DataFrame over this binder's relations, with the names of plain views.
+
+        Args:
+            analyzed: the DataFrame's plan (JVM).
+
+        Raises: NoTextError with the reason; as `bind_frame`.
+        """
+        with self._sandbox.active():
+            plan = bind_dataframe(self._sandbox, analyzed, [])
+            return proven_text(self._sandbox, analyzed, plan, names_views=True)
 
     def bind_again(
         self, name: str, sql: str, columns: Sequence[str], *, materialized: bool

@@ -121,11 +121,26 @@ def text_of_dataframe(sandbox: Sandbox, analyzed: JavaObject, plan: Plan) -> str
     It is bound again to be sure. None if none is found.
     """
     try:
-        text = FrameText(sandbox).select_text(analyzed)
-        again = _bind_view(sandbox, SourceText(text), None, [])
-    except (NoTextError, SqlError, Py4JError):  # Py4JError: a node has another shape than its name suggests
+        return proven_text(sandbox, analyzed, plan)
+    except NoTextError:
         return None
-    return text if _without_places(msgspec.to_builtins(again)) == _without_places(msgspec.to_builtins(plan)) else None
+
+
+def proven_text(sandbox: Sandbox, analyzed: JavaObject, plan: Plan, *, names_views: bool = False) -> str:
+    """As `text_of_dataframe`. `names_views`: the SELECT names plain views, instead of repeating their queries.
+
+    Raises: NoTextError with the reason.
+    """
+    try:
+        text = FrameText(sandbox, names_views=names_views).select_text(analyzed)
+        again = _bind_view(sandbox, SourceText(text), None, [])
+    except SqlError as err:
+        raise NoTextError(err.reason) from err
+    except Py4JError as err:  # a node has another shape than its name suggests
+        raise NoTextError("an unknown operator") from err
+    if _without_places(msgspec.to_builtins(again)) != _without_places(msgspec.to_builtins(plan)):
+        raise NoTextError("Spark plans the SELECT in another way than the DataFrame")
+    return text
 
 
 def _without_places(value: object) -> object:

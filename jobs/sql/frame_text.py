@@ -14,6 +14,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.sql.sandbox import Sandbox, items, option_of
 from tussock.jobs.sql.spark_text import NoTextError, literal_text, parameters_of, write_node
+from tussock.statestore.meta.catalog import RelationKind
 
 _JOINS = {
     "Inner": "JOIN",
@@ -37,6 +38,7 @@ class _Select:
     source: str
     scope: dict[int, str]
     is_join: bool = False
+    has_generator: bool = False  # FROM ends in LATERAL VIEW
     where: list[str] = field(default_factory=list)
     columns: list[tuple[int, str, str]] | None = None  # number, expression, name; None: the unchanged columns of FROM
     distinct: bool = False
@@ -54,8 +56,9 @@ class _Select:
 class FrameText:
     """Writes one plan."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: Sandbox, *, names_views: bool = False) -> None:
+        """`names_views`: write the names of plain views, and not their queries."""
+        self._sandbox, self._names_views = sandbox, names_views
         self._aliases: set[str] = set()
 
     def select_text(self, analyzed: JavaObject) -> str:
@@ -73,7 +76,8 @@ class FrameText:
     def _select_of(self, node: JavaObject) -> _Select:
         name = node.productPrefix()
         if name in _PASSED:
-            return self._select_of(node.child())
+            view = self._plain_view_of(node) if self._names_views and name == "View" else None
+            return self._select_of(node.child()) if view is None else self._select_named(view, node)
         match name:
             case "LogicalRDD":
                 return self._select_relation(node)
@@ -82,6 +86,8 @@ class FrameText:
                 select.where.append(self._expression_text(node.condition(), select))
                 return select
             case "Project":
+                if (source := self._exposed_source(node.child())) is not None:
+                    return self._select_named(source, node)
                 select = self._bare_select(node.child())
                 select.columns = [self._column_text(e, select) for e in items(node.projectList())]
                 return select
@@ -100,9 +106,17 @@ class FrameText:
             case "Union":
                 return self._select_union(node)
             case "Distinct":
-                select = self._select_columns(node.child())
-                select.distinct = True
-                return select
+                return self._select_distinct(node.child())
+            case "Deduplicate" if {a.exprId().id() for a in items(node.keys())} == {
+                a.exprId().id() for a in items(node.child().output())
+            }:
+                return self._select_distinct(node.child())
+            case "Deduplicate":
+                raise NoTextError("dropDuplicates of some columns, which keeps any row of each group")
+            case "EventTimeWatermark":  # only a stream drops late rows
+                return self._select_of(node.child())
+            case "Generate":
+                return self._select_generate(node)
             case "Sort":
                 select = self._bare_select(node.child())
                 select.order = [self._order_text(o, select) for o in items(node.order())]
@@ -116,10 +130,46 @@ class FrameText:
         relation = self._sandbox.relation_of(node)
         if relation is None:
             raise NoTextError("data from outside of the catalog")
-        alias = self._new_alias(relation.name)
-        shown = quote_name(relation.name) if not _is_plain(relation.name) else relation.name
+        return self._select_named(relation.name, node)
+
+    def _select_named(self, name: str, node: JavaObject) -> _Select:
+        """A relation of the catalog, by its name."""
+        alias = self._new_alias(name)
+        shown = quote_name(name) if not _is_plain(name) else name
         scope = {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in items(node.output())}
-        return _Select(shown if alias == relation.name else f"{shown} AS {alias}", scope)
+        return _Select(shown if alias == name else f"{shown} AS {alias}", scope)
+
+    def _plain_view_of(self, node: JavaObject) -> str | None:
+        """The plain view of the catalog that a View represents."""
+        name = str(node.desc().identifier().table()).lower()
+        relation = self._sandbox.relations.get(name)
+        return name if relation is not None and relation.kind is RelationKind.PLAIN_VIEW else None
+
+    def _exposed_source(self, below: JavaObject) -> str | None:
+        """The source whose hidden columns a projection over its rows names. None for another projection."""
+        if below.productPrefix() != "LogicalRDD" or not self._sandbox.hidden_of(below):
+            return None
+        relation = self._sandbox.relation_of(below)
+        return None if relation is None else relation.name
+
+    def _select_distinct(self, node: JavaObject) -> _Select:
+        select = self._select_columns(node)
+        select.distinct = True
+        return select
+
+    def _select_generate(self, node: JavaObject) -> _Select:
+        """A generator over each row: FROM … LATERAL VIEW explode(…) g AS …"""
+        child = self._bare_select(node.child())
+        if child.where:
+            child = self._nest_select(child)
+        alias = self._new_alias("g")
+        outputs = list(items(node.generatorOutput()))
+        names = ", ".join(_name_text(a.name()) for a in outputs)
+        outer = "OUTER " if node.outer() else ""
+        generator = self._expression_text(node.generator(), child)
+        scope = child.scope | {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in outputs}
+        source = f"{child.source} LATERAL VIEW {outer}{generator} {alias} AS {names}"
+        return _Select(source, scope, child.is_join, has_generator=True)
 
     def _select_join(self, node: JavaObject) -> _Select:
         kind = node.joinType().toString()
@@ -170,7 +220,7 @@ class FrameText:
         select = self._select_of(node)
         return (
             select
-            if select.is_bare and not select.where and (joins or not select.is_join)
+            if select.is_bare and not select.where and not select.has_generator and (joins or not select.is_join)
             else self._nest_select(select)
         )
 

@@ -431,6 +431,12 @@ class Sandbox:
         self._register_relation(relation)
         return self.session._jsparkSession.table(quote_name(relation.name))
 
+    def exposed_dataset(self, source: Relation) -> JavaObject:
+        """As `dataset_of`, for a source: expressions over it may name its hidden columns."""
+        self._register_relation(source)
+        parsed = self.parser().parseQuery(f"TABLE {quote_name(source.name)}")
+        return self._dataset_of_plan(parsed, f"{METADATA} {INGESTED_AT}")
+
     def empty_dataset(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
         """An empty Dataset (JVM) with nullable columns of these names and types."""
         schema = self.java(_STRUCT_TYPE)()
