@@ -14,6 +14,7 @@ from tussock.jobs.shell import (
     care_commands,
     diff_command,
     import_commands,
+    import_sdp_command,
     inspect_commands,
     pipeline_commands,
     quality_commands,
@@ -41,6 +42,7 @@ COMMANDS = (
     *undo_command.COMMANDS,
     *view_tests_command.COMMANDS,
     *import_commands.COMMANDS,
+    *import_sdp_command.COMMANDS,
 )
 
 _OVERVIEW = """\

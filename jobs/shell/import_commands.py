@@ -14,6 +14,7 @@ from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.importing.imports import ImportReport
+    from tussock.jobs.importing.judge import Verdicts
     from tussock.jobs.importing.project import ForeignProject, ReadProject
 
 NOT_ALL_TAKEN = 4  # exit code: the pipeline lacks a part of the project
@@ -28,18 +29,16 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) ->
     from tussock.jobs.importing.imports import import_project, watch_project
     from tussock.jobs.importing.judge import judge_project
 
-    def print_progress(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     def run_once(project: "ForeignProject") -> int:
         _require_name(project.name)
-        report = import_project(
-            project, pipelines_folder(), command, lambda one: judge_project(one, print_progress), check=chosen.check
-        )
-        _print_report(report, chosen)
-        if chosen.check:
-            return int(bool(report.drift))
-        return NOT_ALL_TAKEN if report.refused else 0
+        verdicts = judge_project(project, _print_progress)
+        report = import_project(project, pipelines_folder(), command, lambda _: verdicts, check=chosen.check)
+        equal = chosen.sample is None or _try_project(project, verdicts, chosen)
+        if chosen.sample is None or not chosen.json:
+            _print_report(report, chosen)
+        if chosen.check and report.drift:
+            return 1
+        return 0 if equal and (chosen.check or not report.refused) else NOT_ALL_TAKEN
 
     if not chosen.watch:
         return run_once(read())
@@ -47,6 +46,22 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) ->
         say("importing after each change of the project; SIGINT or SIGTERM ends this")
         watch_project(read, run_once, lambda err: say(f"error: {err}"), stop)
     return 0
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _try_project(project: "ForeignProject", verdicts: "Verdicts", chosen: argparse.Namespace) -> bool:
+    """Run the accepted statements over a sample, print the measured epochs, and return whether all views are equal."""
+    from tussock.jobs.importing.trial import try_project
+    from tussock.jobs.spark.session import joined_spark
+    from tussock.jobs.texts.tried import trial_json, trial_text
+
+    with joined_spark() as spark:
+        trial = try_project(project, verdicts, Path(chosen.sample), spark, _print_progress)
+    say(trial_json(trial) if chosen.json else trial_text(trial))
+    return trial.all_equal
 
 
 def import_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +72,8 @@ def import_arguments(parser: argparse.ArgumentParser) -> None:
     often.add_argument(
         "--check", action="store_true", help="write nothing; exit with code 1 if the pipeline differs from the project"
     )
+    trial = "run the pipeline over a sample in a temporary store, compare each view with Spark, and print the seconds"
+    parser.add_argument("--try", dest="sample", metavar="DATA", help=trial)
     often.add_argument("--watch", action="store_true", help="import again after each change, until a signal ends this")
 
 

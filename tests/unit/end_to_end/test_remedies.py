@@ -794,12 +794,13 @@ NOT_RUN = {
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
         ConnectSessionError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
-        NoPipelineError BadSourceError ProjectError
+        NoPipelineError BadSourceError ProjectError NoColumnsError NoSampleError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
         UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
-        KeylessTopicError EditedFileError
+        KeylessTopicError EditedFileError NoSelectError NotTakenError PythonFileError QueryFunctionError
+        RefusedDatasetError UnsupportedReadError
         BadPartitionError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
         ParentGoneError QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError

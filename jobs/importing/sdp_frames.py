@@ -1,0 +1,292 @@
+"""DataFrames of a declarative pipeline's Python files: `spark` for the files, and the SELECT of a DataFrame.
+
+`spark` stands in for the session of Spark. Reads by name or by location return empty DataFrames with the columns of
+the relations of the pipeline. Everything else is Spark's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tussock.jobs.importing.sdp_binding import Bind, NoSelectError, ProjectBinding
+from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError, read_of_options
+from tussock.jobs.importing.sdp_recorder import FrameQuery, describe_error
+from tussock.jobs.importing.sdp_words import DatasetKind
+from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.spark.sql_errors import from_spark
+from tussock.statestore.errors import InputError
+
+_PATH_READS = ("csv", "json", "parquet", "orc", "text", "xml")
+
+
+class QueryFunctionError(InputError):
+    """The function of a dataset raised an error, or returned no DataFrame."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"its function cannot be evaluated: {self.reason}"
+
+
+class ProjectFrames:
+    """The DataFrames of one import.
+
+    Args:
+        relation_of_table: the relation of a name, resolved.
+        relation_of_read: the source of a read by location.
+        text_of_sql: a query's text over relations.
+    """
+
+    def __init__(
+        self,
+        binding: ProjectBinding,
+        relation_of_table: Callable[[str], str],
+        relation_of_read: Callable[[SourceRead], str],
+        text_of_sql: Callable[[str], str],
+    ) -> None:
+        self._binding, self._text_of_sql = binding, text_of_sql
+        self._relation_of_table, self._relation_of_read = relation_of_table, relation_of_read
+        self._bind: Bind | None = None  # while the function of a dataset runs
+        self._in_stream = False
+        self._texts: list[tuple[DataFrame, str]] = []  # DataFrames of spark.sql, with their texts
+
+    def select_of(self, query: FrameQuery, bind: Bind, kind: DatasetKind) -> str:
+        """The SELECT of the DataFrame that a function returns.
+
+        Raises: QueryFunctionError, NoSelectError, errors of reads.
+        """
+        before, self._bind = self._bind, bind
+        try:
+            with self._clocks_of_files(kind):
+                frame = query.function()
+        except InputError:
+            raise
+        except PySparkException as err:
+            raise QueryFunctionError(from_spark(err, SourceText("")).reason) from err
+        except Exception as err:  # the code of the user may raise anything
+            if isinstance(err.__cause__, InputError):
+                raise err.__cause__ from err
+            raise QueryFunctionError(describe_error(err)) from err
+        finally:
+            self._bind = before
+        if not isinstance(frame, DataFrame):
+            raise QueryFunctionError(f"it returned {type(frame).__name__}, and not a DataFrame")
+        text = next((text for known, text in self._texts if known is frame), None)
+        return self._binding.select_of_frame(frame) if text is None else text
+
+    def read_table(self, name: str, *_: Any, **__: Any) -> DataFrame:
+        """The DataFrame of a table of the project or of a catalog."""
+        return self._frame_of(self._relation_of_table(name))
+
+    def read_source(self, read: SourceRead) -> DataFrame:
+        """The DataFrame of a read by location."""
+        return self._frame_of(self._relation_of_read(read))
+
+    def query(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
+        """The DataFrame of a query, as SparkSession.sql."""
+        if arguments or options:
+            raise UnsupportedReadError("spark.sql with arguments", "write the values into the text")
+        rewritten = self._text_of_sql(text)
+        frame = self._binding.frame_of_sql(rewritten, self._require_bind())
+        self._texts.append((frame, rewritten))
+        return frame
+
+    def _frame_of(self, relation: str) -> DataFrame:
+        self._require_bind()(relation)
+        return self._binding.frame_of(relation)
+
+    def _require_bind(self) -> Bind:
+        if self._bind is None:
+            raise UnsupportedReadError(
+                "a read outside of a dataset's function", "move it into the function of a dataset"
+            )
+        return self._bind
+
+    def sql_of_column(self, column: Column) -> str:
+        """The SQL of a Column."""
+        node: JavaObject = getattr(column, "_jc").node()  # noqa: B009  a Column of Spark Connect has none
+        return str(node.sql())
+
+    def file_variables(self, settings: Mapping[str, str]) -> dict[str, object]:
+        """The globals of a file."""
+        spark = _ProjectSpark(self, settings)
+        return {"spark": spark, "display": lambda *_, **__: None, "dbutils": _NoUtilities()}
+
+    @contextmanager
+    def _clocks_of_files(self, kind: DatasetKind) -> Iterator[None]:
+        """Let the functions of Spark that files import read the hidden columns of sources inside the block.
+
+        A stream reads the clock when it processes a row, which is when an epoch takes the row's file.
+        """
+        self._in_stream, before = kind is DatasetKind.STREAMING_TABLE, self._in_stream
+        try:
+            yield
+        finally:
+            self._in_stream = before
+
+    def _clock(self, function: Callable[[], Column], moment: Callable[[], Column]) -> Callable[[], Column]:
+        return lambda: moment() if self._in_stream else function()
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Make the class SparkSession return the stand-in inside the block, for files that ask it for a session."""
+        spark = _ProjectSpark(self, {})
+        functions = {
+            "current_timestamp": self._clock(F.current_timestamp, lambda: F.col(INGESTED_AT)),
+            "now": self._clock(F.now, lambda: F.col(INGESTED_AT)),
+            "current_date": self._clock(F.current_date, lambda: F.col(INGESTED_AT).cast("date")),
+            "input_file_name": lambda: F.col(f"{METADATA}.file_path"),
+        }
+        of_spark = {name: getattr(F, name) for name in functions}
+        names = ("active", "getActiveSession")
+        before = {name: SparkSession.__dict__[name] for name in names}
+        builder = SparkSession.Builder.getOrCreate
+        try:
+            for name in names:
+                setattr(SparkSession, name, staticmethod(lambda: spark))
+            F.__dict__.update(functions)
+            SparkSession.Builder.getOrCreate = lambda _: spark  # type: ignore[method-assign, assignment, return-value]
+            yield
+        finally:
+            F.__dict__.update(of_spark)
+            SparkSession.Builder.getOrCreate = builder  # type: ignore[method-assign]
+            for name in names:
+                setattr(SparkSession, name, before[name])
+
+    @property
+    def session(self) -> SparkSession:
+        """Spark's own session, for everything except reads."""
+        return self._binding.sandbox.session
+
+
+class _ProjectSpark:
+    """`spark` in a file of the project."""
+
+    def __init__(self, frames: ProjectFrames, settings: Mapping[str, str]) -> None:
+        self._frames, self._settings = frames, settings
+
+    @property
+    def read(self) -> "_ProjectReader":
+        return _ProjectReader(self._frames)
+
+    @property
+    def readStream(self) -> "_ProjectReader":
+        return _ProjectReader(self._frames)
+
+    @property
+    def conf(self) -> "_ProjectConf":
+        return _ProjectConf(self._settings, self._frames.session)
+
+    def table(self, name: str) -> DataFrame:
+        return self._frames.read_table(name)
+
+    def sql(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
+        return self._frames.query(text, *arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frames.session, name)
+
+
+class _NoUtilities:
+    """`dbutils` of Databricks."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedReadError(
+            f"dbutils.{name}", "only Databricks has it; read the value by spark.conf.get from `configuration`"
+        )
+
+
+class _ProjectConf:
+    """`spark.conf`: the settings of the project, then those of Spark."""
+
+    def __init__(self, settings: Mapping[str, str], session: SparkSession) -> None:
+        self._settings, self._session = settings, session
+
+    def get(self, key: str, *default: Any) -> Any:
+        if key in self._settings:
+            return self._settings[key]
+        if default or key.startswith("spark."):
+            return self._session.conf.get(key, *default)
+        raise KeyError(f"{key!r}: add it to `configuration` of spark-pipeline.yml")
+
+    def set(self, key: str, value: Any) -> None:
+        raise UnsupportedReadError(f"spark.conf.set({key!r})", "add it to `configuration` of spark-pipeline.yml")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session.conf, name)
+
+
+class _ProjectReader:
+    """DataFrameReader and DataStreamReader."""
+
+    def __init__(self, frames: ProjectFrames) -> None:
+        self._frames = frames
+        self._format = ""
+        self._columns: str | None = None
+        self._options: dict[str, str] = {}
+
+    def format(self, name: str) -> "_ProjectReader":
+        self._format = name
+        return self
+
+    def option(self, key: str, value: Any) -> "_ProjectReader":
+        self._options[key] = _option_text(value)
+        return self
+
+    def options(self, **options: Any) -> "_ProjectReader":
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def schema(self, schema: StructType | str) -> "_ProjectReader":
+        self._columns = _ddl_of(schema)
+        return self
+
+    def table(self, name: str) -> DataFrame:
+        if self._options:
+            read_of_options("delta", name, self._options, None, infers=False)  # refuses options that change the rows
+        return self._frames.read_table(name)
+
+    def load(self, path: str = "", format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+        if format is not None:
+            self.format(format)
+        if schema is not None:
+            self.schema(schema)
+        self.options(**options)
+        if not isinstance(path, str):
+            raise UnsupportedReadError("a read of several paths", "read one folder or pattern")
+        infers = self._options.get("inferSchema", "false").lower() == "true" or self._format.lower() == "json"
+        path = path or self._options.pop("path", "")
+        return self._frames.read_source(
+            read_of_options(self._format, path, self._options, self._columns, infers=infers)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PATH_READS:
+            raise AttributeError(f"the reader has no {name!r} that `tussock import` knows")
+
+        def read(path: str, schema: Any = None, **options: Any) -> DataFrame:
+            return self.load(path, name, schema, **options)
+
+        return read
+
+
+def _option_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _ddl_of(schema: StructType | str) -> str:
+    if isinstance(schema, str):
+        return schema
+    return ", ".join(f"{quote_name(f.name)} {f.dataType.simpleString()}" for f in schema.fields)
+
+
+__all__ = ["NoSelectError", "ProjectFrames", "QueryFunctionError"]

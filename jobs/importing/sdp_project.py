@@ -1,0 +1,547 @@
+"""A declarative pipeline (SDP, DLT) as a `ForeignProject`: its datasets, flows and reads become statements.
+
+    SQL files      sdp_words.py     statements, whose queries are texts
+    Python files   sdp_recorder.py  datasets, whose queries are functions that return DataFrames
+    queries        sdp_queries.py   names and reads in a text; sdp_frames.py: the text of a DataFrame
+    reads          sdp_reads.py     read_files(…) and spark.read as CREATE SOURCE
+
+A dataset is resolved when another one first reads it, so the order of the files does not matter.
+
+    materialized view      CREATE MATERIALIZED VIEW
+    streaming table        CREATE MATERIALIZED VIEW over the rows of all its flows
+    temporary view         CREATE VIEW
+    AUTO CDC               CREATE FLOW … AS AUTO CDC INTO target
+    expectation            DROP ROW: a condition of the view. Otherwise an assertion
+    a table of a catalog   a source at the place of `--source name=path`, or refused with that remedy
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest, Script, Severity
+from tussock.jobs.importing.sdp_frames import ProjectFrames
+from tussock.jobs.importing.sdp_queries import Reference, find_clocks, find_references, name_in_query, replace_settings
+from tussock.jobs.importing.sdp_reads import SourceRead, read_of_call, read_of_options
+from tussock.jobs.importing.sdp_recorder import (
+    FrameQuery,
+    PythonFileError,
+    Recorder,
+    recording,
+)
+from tussock.jobs.importing.sdp_spec import SdpSpec, path_within
+from tussock.jobs.importing.sdp_words import (
+    AppendWords,
+    ChangesWords,
+    DatasetKind,
+    DatasetWords,
+    Expectation,
+    SettingWords,
+    UnreadableWords,
+    UseWords,
+    Violation,
+    WrittenQuery,
+    read_file_words,
+)
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.source_text import SourceText, edit_source
+from tussock.statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from tussock.jobs.importing.sdp_binding import ProjectBinding
+
+Query = WrittenQuery | FrameQuery
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """`--source name=[format:]path`: where the rows of a table or of a read are."""
+
+    path: str
+    format: str = ""
+
+
+class NotTakenError(InputError):
+    """A DataFrame reads a relation that was not taken."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"it reads {self.name}, which was not taken"
+
+
+class RefusedDatasetError(InputError):
+    """A dataset that no statement expresses."""
+
+    finding: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.finding}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The defaults of a statement: its file, the settings, the catalog and the schema of names without one."""
+
+    file: str
+    settings: Mapping[str, str]
+    catalog: str | None
+    schema: str | None
+
+
+@dataclass(slots=True)
+class _Flow:
+    query: Query
+    scope: _Scope
+    place: ProjectPlace
+    by_name: bool = False
+    once: bool = False
+
+
+@dataclass(slots=True)
+class _Dataset:
+    """A dataset with its flows. `model`: its statement, once it was resolved."""
+
+    name: str
+    words: DatasetWords
+    scope: _Scope
+    place: ProjectPlace
+    flows: list[_Flow] = field(default_factory=list)
+    changes: list[tuple[ChangesWords, _Scope, ProjectPlace]] = field(default_factory=list)
+    begun: bool = False
+
+
+def read_sdp_project(
+    spec: SdpSpec, name: str, sources: Mapping[str, SourcePlace], binding: "ProjectBinding"
+) -> ForeignProject:
+    """Read a declarative pipeline.
+
+    Args:
+        name: of the pipeline.
+        sources: the places of tables and reads, by name.
+        binding: an empty store in which queries are parsed, and bound if DataFrames read them.
+
+    Raises: ProjectError.
+    """
+    return _Reading(spec, name, sources, binding).project()
+
+
+class _Reading:
+    def __init__(self, spec: SdpSpec, name: str, sources: Mapping[str, SourcePlace], binding: "ProjectBinding") -> None:
+        self._spec, self._name, self._sources, self._binding = spec, name, dict(sources), binding
+        self._datasets: dict[Name, _Dataset] = {}
+        self._models: dict[str, Model] = {}
+        self._assertions: list[ProjectTest] = []
+        self._left_out: list[LeftOut] = []
+        self._notes: list[str] = []
+        self._by_read: dict[SourceRead, str] = {}
+        self._reading: list[list[str]] = []  # the relations that each unfinished dataset has read so far
+        self._reading_notes: list[list[str]] = []
+        self._of_files: set[str] = set()  # sources of files, which have hidden columns
+        self._current: list[_Dataset] = []
+        self._frames = ProjectFrames(binding, self._relation_of_table, self._relation_of_read, self._text_of_sql)
+        self._recorder = Recorder(spec.root, self._frames.sql_of_column)
+
+    def project(self) -> ForeignProject:
+        folders = tuple(dict.fromkeys((self._spec.root, *(f.parent for f in self._spec.files if f.suffix == ".py"))))
+        with ExitStack() as stack:
+            if any(file.suffix == ".py" for file in self._spec.files):
+                stack.enter_context(recording(self._recorder, folders, self._frames.read_table))
+                stack.enter_context(self._frames.standing_in())
+            self._read_files()
+            for dataset in list(self._datasets.values()):
+                self._resolve_dataset(dataset)
+        unused = sorted(set(self._sources) - set(self._models))
+        if unused:
+            raise ProjectError(
+                "--source",
+                f"{', '.join(unused)}, which the project does not read",
+                f"one of {', '.join(sorted(m.name for m in self._models.values() if m.script is Script.SOURCES))}",
+            )
+        return ForeignProject(
+            "sdp",
+            self._name,
+            self._spec.root,
+            self._spec.inputs,
+            models=tuple(self._models.values()),
+            assertions=tuple(self._assertions),
+            left_out=tuple(self._left_out),
+            notes=tuple(self._notes),
+        )
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _read_files(self) -> None:
+        late = list[tuple[AppendWords | ChangesWords, _Scope, ProjectPlace, Query | None]]()
+        for path in self._spec.files:
+            file = path_within(path, self._spec.root)
+            if path.suffix == ".sql":
+                self._read_sql_file(file, path.read_text(encoding="utf-8"), late)
+            else:
+                self._read_python_file(file, path, late)
+        for words, scope, place, query in late:
+            self._add_flow(words, scope, place, query)
+
+    def _scope_of(self, file: str) -> _Scope:
+        return _Scope(file, dict(self._spec.configuration), self._spec.catalog, self._spec.schema)
+
+    def _read_sql_file(
+        self, file: str, text: str, late: "list[tuple[AppendWords | ChangesWords, _Scope, ProjectPlace, Query | None]]"
+    ) -> None:
+        scope = self._scope_of(file)
+        try:
+            statements = read_file_words(text)
+        except SqlError as err:
+            self._left_out.append(LeftOut("file", file, ProjectPlace(file), str(err).partition("\n")[0]))
+            return
+        for words in statements:
+            match words:
+                case DatasetWords():
+                    self._add_dataset(words, scope, ProjectPlace(file, words.place.line), words.query)
+                case AppendWords():
+                    late.append((words, scope, ProjectPlace(file, words.place.line), words.query))
+                case ChangesWords():
+                    late.append((words, scope, ProjectPlace(file, words.place.line), None))
+                case SettingWords(key, value):
+                    scope = _Scope(file, {**scope.settings, key: value}, scope.catalog, scope.schema)
+                case UseWords(catalog, schema):
+                    scope = _Scope(file, scope.settings, catalog or scope.catalog, schema or scope.schema)
+                case UnreadableWords(written, place, reason):
+                    shown = " ".join(written.split()[:6])
+                    self._left_out.append(LeftOut("statement", shown, ProjectPlace(file, place.line), reason))
+
+    def _read_python_file(
+        self,
+        file: str,
+        path: Path,
+        late: "list[tuple[AppendWords | ChangesWords, _Scope, ProjectPlace, Query | None]]",
+    ) -> None:
+        scope, recorder = self._scope_of(file), self._recorder
+        before = len(recorder.datasets), len(recorder.appends), len(recorder.changes), len(recorder.left_out)
+        try:
+            recorder.run_file(path, self._frames.file_variables(dict(scope.settings)))
+        except PythonFileError as err:
+            reason = f"{err.reason}. Datasets that it defines after this line are unknown"
+            self._left_out.append(LeftOut("file", file, ProjectPlace(file), reason))
+        for recorded in recorder.datasets[before[0] :]:
+            self._add_dataset(recorded.words, scope, recorded.file, recorded.query)
+        for append in recorder.appends[before[1] :]:
+            words = AppendWords(
+                append.target, Place(append.file.line, 1), WrittenQuery("", Place(1, 1)), True, append.once
+            )
+            late.append((words, scope, append.file, append.query))
+        for changes in recorder.changes[before[2] :]:
+            late.append((changes.words, scope, changes.file, None))
+        self._left_out += recorder.left_out[before[3] :]
+
+    def _add_dataset(self, words: DatasetWords, scope: _Scope, place: ProjectPlace, query: Query | None) -> None:
+        key = self._full_name(words.name, scope)
+        if key in self._datasets:
+            first = self._datasets[key].place
+            self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, f"{first} defines it too"))
+            return
+        dataset = self._datasets[key] = _Dataset(self._relation_name(key), words, scope, place)
+        if query is not None:
+            dataset.flows.append(_Flow(query, scope, place))
+
+    def _add_flow(
+        self, words: AppendWords | ChangesWords, scope: _Scope, place: ProjectPlace, query: Query | None
+    ) -> None:
+        dataset = self._datasets.get(self._full_name(words.target, scope))
+        if dataset is None:
+            reason = f"no statement creates its target {'.'.join(words.target)}"
+            self._left_out.append(LeftOut("flow", ".".join(words.target), place, reason))
+        elif isinstance(words, ChangesWords):
+            dataset.changes.append((words, scope, place))
+        else:
+            assert query is not None
+            dataset.flows.append(_Flow(query, scope, place, words.by_name, words.once))
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _full_name(self, parts: Sequence[str], scope: _Scope) -> Name:
+        """Catalog, schema and name in lower case; "" for an unknown catalog or schema."""
+        given = [part.lower() for part in parts if part]
+        if len(given) == 2 and given[0] == "live":
+            given = given[1:]
+            return (self._spec.catalog or "").lower(), (self._spec.schema or "").lower(), given[0]
+        catalog, schema = (scope.catalog or "").lower(), (scope.schema or "").lower()
+        return (*(catalog, schema)[: max(0, 3 - len(given))], *given[-3:])
+
+    def _relation_name(self, key: Name) -> str:
+        """The name of a relation: with its schema, unless that is the project's."""
+        *_, schema, name = key
+        own = (self._spec.schema or "").lower()
+        return _plain_name(name if schema in ("", own) else f"{schema}_{name}")
+
+    def _find_dataset(self, parts: Sequence[str], scope: _Scope) -> _Dataset | None:
+        key = self._full_name(parts, scope)
+        if (dataset := self._datasets.get(key)) is not None:
+            return dataset
+        return next(
+            (
+                d
+                for (catalog, schema, name), d in self._datasets.items()
+                if name == key[2] and schema == key[1] and "" in (catalog, key[0])
+            ),
+            None,
+        )
+
+    def _relation_of_table(self, name: str) -> str:
+        """The relation that a DataFrame reads by name."""
+        return self._relation_of_name(_split_name(name), self._current_scope())
+
+    def _relation_of_name(self, parts: Sequence[str], scope: _Scope) -> str:
+        if (dataset := self._find_dataset(parts, scope)) is not None:
+            self._resolve_dataset(dataset)
+            return self._note_read(dataset.name)
+        relation = self._relation_name(self._full_name(parts, scope))
+        if relation not in self._models:
+            self._models[relation] = self._catalog_table(relation, ".".join(parts), ProjectPlace(scope.file))
+        return self._note_read(relation)
+
+    def _current_scope(self) -> _Scope:
+        return self._current[-1].scope if self._current else self._scope_of("")
+
+    def _note_read(self, relation: str) -> str:
+        if self._reading and relation not in self._reading[-1]:
+            self._reading[-1].append(relation)
+        return relation
+
+    # --- sources ------------------------------------------------------------------------------------------------------
+
+    def _catalog_table(self, relation: str, written: str, place: ProjectPlace) -> Model:
+        """The source of a table that the project reads and does not define."""
+        kind = "table of the catalog"
+        if (given := self._sources.get(relation)) is None:
+            reason = (
+                f"the project reads {written} and does not define it; add `--source {relation}=PATH` with the folder "
+                "of its files (Delta, Parquet, CSV, JSON)"
+            )
+            return Model(relation, kind, place, "", Script.SOURCES, refusal=reason)
+        format = given.format or self._binding.format_at(given.path)
+        options = (("header", "true"),) if format == "csv" else ()
+        read = SourceRead(format, given.path, options=options, inferred_types=True)
+        return self._source_model(relation, kind, place, read)
+
+    def _relation_of_read(self, read: SourceRead) -> str:
+        """The source of a read by location."""
+        if read not in self._by_read:
+            base = self._current[-1].name if self._current else "read"
+            wanted = name = f"{base}_{'topic' if read.format == 'kafka' else 'files'}"
+            number = 1
+            while name in self._models or any(d.name == name for d in self._datasets.values()):
+                number += 1
+                name = f"{wanted}_{number}"
+            self._by_read[read] = name
+            place = self._current[-1].place if self._current else ProjectPlace("")
+            self._models[name] = self._source_model(name, f"{read.format} source", place, read)
+        return self._note_read(self._by_read[read])
+
+    def _source_model(self, name: str, kind: str, place: ProjectPlace, read: SourceRead) -> Model:
+        given = self._sources.get(name)
+        path = given.path if given is not None else read.path
+        columns, refusal = read.columns, ""
+        if columns is None and read.format != "kafka":
+            try:
+                columns = self._binding.columns_at(read, path, self._spec.root)
+            except InputError as err:
+                refusal = (
+                    f"its columns are unknown: {' '.join(str(err).split())} Declare them in the read, or add "
+                    f"`--source {name}=PATH` with some of its files"
+                )
+        if read.format not in ("kafka", "delta"):
+            self._of_files.add(name)
+        statement = read.to_sql(name, self._placed(path), columns)
+        return Model(name, kind, place, "" if refusal else statement, Script.SOURCES, notes=read.notes, refusal=refusal)
+
+    def _placed(self, path: str) -> str:
+        """A path within the project, from `${data}`; an absolute one as it is."""
+        if not path or "://" in path:
+            return path
+        absolute = (self._spec.root / path).resolve() if not Path(path).is_absolute() else Path(path)
+        if absolute.is_relative_to(self._spec.root):
+            return "${data}/" + absolute.relative_to(self._spec.root).as_posix()
+        return str(absolute)
+
+    # --- datasets -----------------------------------------------------------------------------------------------------
+
+    def _resolve_dataset(self, dataset: _Dataset) -> None:
+        """Make the model of a dataset, after those of the datasets that it reads."""
+        if dataset.begun:
+            return
+        dataset.begun = True
+        self._current.append(dataset)
+        self._reading.append([])
+        self._reading_notes.append(self._notes_of(dataset))
+        try:
+            statement, refusal = self._statement_of(dataset), ""
+        except InputError as err:
+            statement, refusal = "", " ".join(str(err).partition("\n")[0].split())
+        reads, notes = tuple(self._reading.pop()), self._reading_notes.pop()
+        self._current.pop()
+        if dataset.words.kind is DatasetKind.STREAMING_TABLE and len(reads) > 1 and len(dataset.flows) == 1:
+            notes.append(
+                "Spark joins a row of a stream once, as it arrives; this view also follows later changes of "
+                f"{', '.join(reads[1:])}"
+            )
+        words = dataset.words
+        self._models[dataset.name] = Model(
+            dataset.name,
+            words.kind,
+            dataset.place,
+            statement,
+            reads=reads,
+            description=words.comment,
+            notes=tuple(notes),
+            refusal=refusal,
+        )
+        self._add_assertions(dataset)
+
+    def _statement_of(self, dataset: _Dataset) -> str:
+        """The statement of a dataset. Raises InputError with the reason for which it is not taken."""
+        name, words = dataset.name, dataset.words
+        if dataset.changes:
+            return self._changes_statement(dataset)
+        if not dataset.flows:
+            raise RefusedDatasetError("no flow fills it", "add CREATE FLOW … AS INSERT INTO, or AS AUTO CDC INTO")
+        select = self._select_of_flows(dataset)
+        drops = [e.condition for e in words.expectations if e.violation is Violation.DROP]
+        columns = "" if words.columns is None else f" ({', '.join(map(quote_name, words.columns))})"
+        if drops:
+            conditions = " AND ".join(f"({condition})" for condition in drops)
+            select = f"SELECT * FROM (\n{select}\n) AS {name}{columns}\nWHERE {conditions}"
+            columns = ""
+        kind = "VIEW" if words.kind is DatasetKind.TEMPORARY_VIEW else "MATERIALIZED VIEW"
+        return f"CREATE {kind} {name}{columns} AS\n{select}"
+
+    def _select_of_flows(self, dataset: _Dataset) -> str:
+        """The rows of all flows. Spark matches the columns of flows by name."""
+        texts = [self._select_of(flow.query, flow.scope) for flow in dataset.flows]
+        if len(texts) == 1:
+            return texts[0]
+        columns = dict[str, str]()
+        of_text = [self._binding.columns_of(text, self._bind) for text in texts]
+        for fields in of_text:
+            for column, kind in fields:
+                columns.setdefault(column.lower(), f"CAST(NULL AS {kind}) AS {quote_name(column)}")
+        parts = list[str]()
+        for text, fields in zip(texts, of_text, strict=True):
+            own = {column.lower(): quote_name(column) for column, _ in fields}
+            parts.append(f"SELECT {', '.join(own.get(c, absent) for c, absent in columns.items())} FROM (\n{text}\n)")
+        return "\nUNION ALL\n".join(parts)
+
+    def _changes_statement(self, dataset: _Dataset) -> str:
+        if len(dataset.changes) > 1 or dataset.flows:
+            raise RefusedDatasetError(
+                f"{len(dataset.changes) + len(dataset.flows)} flows write into a target of AUTO CDC",
+                "unite the changes in a temporary view, and let one flow read it",
+            )
+        ((words, scope, _),) = dataset.changes
+        if any(e.violation is Violation.DROP for e in dataset.words.expectations):
+            raise RefusedDatasetError(
+                "an expectation drops rows of a target of AUTO CDC",
+                "write it as WHERE of a temporary view of the changes, and let the flow read that view",
+            )
+        head = "SELECT * FROM "
+        place_before = Place(words.source.place.line, max(1, words.source.place.column - len(head)))
+        source = SourceText(head + words.source.text, place_before)
+        (reference,) = find_references(self._binding.sandbox, source)
+        relation = self._relation_of_reference(reference, scope)
+        snapshot = "SNAPSHOT " if words.snapshots else ""
+        clauses = " ".join(replace_settings(words.clauses, scope.settings).split())
+        return (
+            f"CREATE FLOW {dataset.name}_changes AS AUTO CDC INTO {dataset.name} FROM {snapshot}{relation}\n{clauses}"
+        )
+
+    def _select_of(self, query: Query, scope: _Scope) -> str:
+        if isinstance(query, FrameQuery):
+            return self._frames.select_of(query, self._bind, self._current[-1].words.kind)
+        return self._rewrite(query, scope)
+
+    def _text_of_sql(self, text: str) -> str:
+        """The text of a query in a Python file, with names of relations."""
+        return self._rewrite(WrittenQuery(text, Place(1, 1)), self._current_scope())
+
+    def _rewrite(self, query: WrittenQuery, scope: _Scope) -> str:
+        """The text of a query with names of relations in place of the project's names and reads."""
+        source = SourceText(replace_settings(query.text, scope.settings), query.place)
+        parts: dict[tuple[int, int], str] = {}
+        relations = list[str]()
+        for reference in find_references(self._binding.sandbox, source):
+            relation = self._relation_of_reference(reference, scope)
+            relations.append(relation)
+            parts[reference.begin, reference.end] = name_in_query(relation, reference)
+        if self._is_first_stream(relations) and (clocks := find_clocks(source)):
+            parts |= clocks
+            self._reading_notes[-1].append(
+                "the clock in its query is the moment of the epoch that read the file (_ingested_at)"
+            )
+        return edit_source(source, parts).text if parts else source.text
+
+    def _is_first_stream(self, relations: list[str]) -> bool:
+        """Whether the query of a streaming table reads one source of files and nothing else."""
+        if len(relations) != 1 or self._current[-1].words.kind is not DatasetKind.STREAMING_TABLE:
+            return False
+        return relations[0] in self._of_files
+
+    def _relation_of_reference(self, reference: Reference, scope: _Scope) -> str:
+        if reference.arguments is None:
+            format, *path = reference.parts
+            if len(path) == 1 and "/" in path[0]:  # FROM parquet.`/lake/orders`
+                return self._relation_of_read(read_of_options(format, path[0], {}, None, infers=False))
+            return self._relation_of_name(reference.parts, scope)
+        return self._relation_of_read(read_of_call(reference.parts[-1].lower(), list(reference.arguments)))
+
+    def _bind(self, relation: str) -> None:
+        """Bind a relation in the store of this reading, after those that it reads. Raises NotTakenError."""
+        model = self._models.get(relation)
+        if model is None or model.refusal:
+            raise NotTakenError(relation)
+        if self._binding.knows(relation):
+            return
+        for read in model.reads:
+            self._bind(read)
+        if not self._binding.add(model, self._spec.root):
+            raise NotTakenError(relation)
+
+    def _notes_of(self, dataset: _Dataset) -> list[str]:
+        notes = list[str]()
+        if any(flow.once for flow in dataset.flows):
+            notes.append("INSERT INTO ONCE: the view also follows later rows of that query")
+        return notes
+
+    def _add_assertions(self, dataset: _Dataset) -> None:
+        for expectation in dataset.words.expectations:
+            if expectation.violation is not Violation.DROP:
+                self._assertions.append(_assertion_of(dataset, expectation))
+
+
+def _assertion_of(dataset: _Dataset, expectation: Expectation) -> ProjectTest:
+    fails = expectation.violation is Violation.FAIL
+    return ProjectTest(
+        f"{dataset.name}_{expectation.name}",
+        "expectation",
+        dataset.place,
+        f"SELECT * FROM {dataset.name} WHERE NOT coalesce(({expectation.condition}), false)",
+        (dataset.name,),
+        Severity.ERROR if fails else Severity.WARNING,
+    )
+
+
+def _split_name(name: str) -> tuple[str, ...]:
+    return tuple(part.replace("``", "`").strip("`") for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name))
+
+
+def _plain_name(name: str) -> str:
+    """A valid name of a relation."""
+    word = re.sub(r"[^a-z0-9_]", "_", name.lower())[:100]
+    return f"_{word}" if word[:1].isdigit() else word

@@ -1,0 +1,132 @@
+"""spark-pipeline.yml: the name, the defaults and the files of a declarative pipeline.
+
+name: shop
+storage: file:///shop/checkpoints   # state of Spark's streams, which a pipeline of this project does not have
+catalog: main                       # of names without a catalog
+database: sales                     # of names without a schema; also `schema`
+configuration: {region: eu}         # settings, also for ${region} in SQL
+libraries:
+  - glob: {include: transformations/**}
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.settings.user_files import text_of
+from tussock.statestore.extras import extras_named
+
+SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
+_KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
+_ENDINGS = (".sql", ".py")
+
+
+@dataclass(frozen=True, slots=True)
+class SdpSpec:
+    """The settings of a declarative pipeline.
+
+    Args:
+        root: the folder of the file.
+        files: the SQL and Python files of its libraries, in the order in which Spark reads them.
+        inputs: the file itself and `files`.
+    """
+
+    name: str
+    root: Path
+    catalog: str | None
+    schema: str | None
+    configuration: Mapping[str, str]
+    files: tuple[Path, ...]
+    inputs: tuple[Path, ...]
+
+
+def read_spec(path: Path) -> SdpSpec:
+    """Read a spark-pipeline.yml. A folder means the file in it, or, without one, all its SQL and Python files.
+
+    Raises: ProjectError with the place; UserFileError.
+    """
+    if path.is_dir():
+        specs = [path / name for name in SPEC_NAMES if (path / name).is_file()]
+        if not specs:
+            root = path.resolve()
+            files = _files_of(root, "**/*")
+            if not files:
+                raise ProjectError(str(path), "no SQL or Python file", "a spark-pipeline.yml, or a folder with one")
+            return SdpSpec(root.name, root, None, None, {}, files, files)
+        path = specs[0]
+    return _spec_of(path.resolve(), _read_yaml(path))
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    with extras_named():
+        import yaml
+    try:
+        document = yaml.safe_load(text_of(path))
+    except yaml.YAMLError as err:
+        raise ProjectError(str(path), " ".join(str(err).split()), "YAML") from err
+    if not isinstance(document, dict):
+        raise ProjectError(str(path), type(document).__name__, f"the keys {', '.join(_KEYS)}")
+    return document
+
+
+def _spec_of(path: Path, document: Mapping[str, object]) -> SdpSpec:
+    for key in document:
+        if key not in _KEYS:
+            raise ProjectError(str(path), f"the key {key!r}", f"one of {', '.join(_KEYS)}")
+    name = document.get("name")
+    if not isinstance(name, str):
+        raise ProjectError(str(path), "no name", "`name: shop`, the name of the pipeline")
+    configuration = document.get("configuration") or {}
+    if not isinstance(configuration, dict):
+        raise ProjectError(str(path), f"configuration {configuration!r}", "keys with texts")
+    files = tuple(
+        dict.fromkeys(file for pattern in _patterns_of(path, document) for file in _files_of(path.parent, pattern))
+    )
+    if not files:
+        raise ProjectError(
+            str(path), "no SQL or Python file in `libraries`", "`libraries: [{glob: {include: transformations/**}}]`"
+        )
+    return SdpSpec(
+        name,
+        path.parent,
+        _text_in(document, "catalog"),
+        _text_in(document, "database") or _text_in(document, "schema"),
+        {str(key): str(value) for key, value in configuration.items()},
+        files,
+        (path, *files),
+    )
+
+
+def _patterns_of(path: Path, document: Mapping[str, object]) -> list[str]:
+    libraries = document.get("libraries") or []
+    patterns = list[str]()
+    for library in libraries if isinstance(libraries, list) else [libraries]:
+        entry = library.get("glob") if isinstance(library, dict) else None
+        include = entry.get("include") if isinstance(entry, dict) else None
+        if not isinstance(include, str):
+            raise ProjectError(str(path), f"{library!r} in `libraries`", "`glob: {include: transformations/**}`")
+        patterns.append(f"{include}/*" if include.endswith("/**") else include)
+    return patterns
+
+
+def path_within(path: Path, root: Path) -> str:
+    """A path of the project's files, relative to its folder."""
+    return Path(os.path.relpath(path, root)).as_posix()
+
+
+def _files_of(root: Path, pattern: str) -> tuple[Path, ...]:
+    """The SQL and Python files of a pattern, by path, without hidden folders and caches."""
+    paths = (Path(os.path.normpath(match)) for match in root.glob(os.path.normpath(pattern)))
+    return tuple(sorted(path for path in paths if path.suffix in _ENDINGS and path.is_file() and _is_shown(path, root)))
+
+
+def _is_shown(path: Path, root: Path) -> bool:
+    parts = Path(os.path.relpath(path, root)).parts
+    return all(part == ".." or not part.startswith(".") for part in parts) and "__pycache__" not in parts
+
+
+def _text_in(document: Mapping[str, object], key: str) -> str | None:
+    value = document.get(key)
+    return None if value is None else str(value)

@@ -1,0 +1,309 @@
+"""Declarative pipelines, imported and run, compared with the same functions and queries run by Spark itself."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.runners import here
+from tests.support.truth.compare import assert_same_answer
+from tussock.jobs.importing.imports import ImportOutcome, ImportReport, import_project
+from tussock.jobs.importing.judge import judge_project
+from tussock.jobs.importing.project import ForeignProject
+from tussock.jobs.importing.sdp_binding import opened_binding
+from tussock.jobs.importing.sdp_project import SourcePlace, read_sdp_project
+from tussock.jobs.importing.sdp_spec import read_spec
+from tussock.jobs.importing.trial import try_project
+from tussock.jobs.session import Session
+from tussock.jobs.settings.variables import substituted_in_sql
+
+pytestmark = pytest.mark.spark
+
+BAKERY = Path(__file__).parents[3] / "examples" / "bakery_sdp"
+SPEC = "name: shop\nstorage: file:///tmp/none\nlibraries: [{glob: {include: transformations/**}}]\n"
+CHANGE = {
+    "orders": (
+        "id,shop_id,customer_id,ordered_at,status\n"
+        "900,1,7,2026-01-01 08:00:00,paid\n901,2,7,2026-01-01 09:00:00,returned\n"
+    ),
+    "order_lines": "id,order_id,sku,quantity\n9000,900,BRE-1,3\n9001,901,DRI-1,1\n",
+    "products": "sku,name,kind,price_cents,changed_at\nBRE-2,walnut loaf,bread,999,2026-01-01 06:00:00\n",
+}
+ROWS = "id BIGINT, customer BIGINT, at TIMESTAMP, amount DOUBLE, op STRING"
+ORDERS = """\
+{"id": 1, "customer": 7, "at": "2026-01-01 10:00:00", "amount": 12.5, "op": "I"}
+{"id": 2, "customer": 8, "at": "2026-01-01 11:00:00", "amount": 3.0, "op": "I"}
+{"id": 2, "customer": 8, "at": "2026-01-02 11:00:00", "amount": 4.0, "op": "U"}
+{"id": 3, "at": "2026-01-02 12:00:00", "amount": -1.0, "op": "I"}
+{"id": 1, "customer": 7, "at": "2026-01-03 10:00:00", "amount": 12.5, "op": "D"}
+"""
+
+
+def write_project(root: Path, **files: str) -> Path:
+    (root / "transformations").mkdir(parents=True)
+    (root / "spark-pipeline.yml").write_text(SPEC, encoding="utf-8")
+    for name, text in files.items():
+        stem, _, ending = name.rpartition("_")
+        (root / "transformations" / f"{stem}.{ending}").write_text(text, encoding="utf-8")
+    (root / "data" / "orders").mkdir(parents=True)
+    (root / "data" / "orders" / "1.json").write_text(ORDERS, encoding="utf-8")
+    return root / "spark-pipeline.yml"
+
+
+def read_project(spark: SparkSession, spec: Path, **sources: str) -> ForeignProject:
+    with opened_binding(lambda: spark) as binding:
+        places = {name: SourcePlace(path) for name, path in sources.items()}
+        return read_sdp_project(read_spec(spec), "shop", places, binding)
+
+
+def import_files(spark: SparkSession, spec: Path, folder: Path, **sources: str) -> tuple[ForeignProject, ImportReport]:
+    project = read_project(spark, spec, **sources)
+    return project, import_project(project, folder / "pipelines", "tussock import sdp x", judge_project)
+
+
+def outcomes(report: ImportReport) -> dict[str, ImportOutcome]:
+    return {line.name: line.outcome for line in report.lines}
+
+
+def reason_of(report: ImportReport, name: str) -> str:
+    return next(line.reason for line in report.lines if line.name == name)
+
+
+@contextmanager
+def running(project: ForeignProject, report: ImportReport, store: Path, spark: SparkSession) -> Iterator[Session]:
+    """A store with the imported pipeline after its first epoch."""
+    with Session(str(store), spark, runner=here(spark)) as session:
+        for script in ("sources.sql", "views.sql"):
+            text = (report.folder / script).read_text(encoding="utf-8")
+            session.execute(substituted_in_sql(text, {"data": str(project.root)}, script), base=project.root)
+        session.flush()
+        yield session
+
+
+class Batch:
+    """`pyspark.pipelines` that runs each function at once in Spark, in the order of the files, over real rows."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark, self.answers = spark, dict[str, DataFrame]()
+
+    def define(self, function: Callable[[], DataFrame] | None = None, **_: object) -> object:
+        def run(decorated: Callable[[], DataFrame]) -> object:
+            self.add(getattr(decorated, "__name__"), decorated())  # noqa: B009
+            return decorated
+
+        return run if function is None else run(function)
+
+    def add(self, name: str, rows: DataFrame) -> None:
+        self.answers[name] = rows.localCheckpoint()
+        self.answers[name].createOrReplaceTempView(name)
+
+    def run_file(self, path: Path, data: Path) -> None:
+        text = path.read_text(encoding="utf-8").replace('"data/', f'"{data}/').replace("readStream", "read")
+        module = ModuleType("pyspark.pipelines")
+        module.__dict__.update(table=self.define, materialized_view=self.define, temporary_view=self.define)
+        before = sys.modules.get("pyspark.pipelines")
+        sys.modules["pyspark.pipelines"] = module
+        try:
+            source = text.replace("from pyspark import pipelines as dp", "import pyspark.pipelines, sys").replace(
+                "SparkSession.active()", "SPARK"
+            )
+            source = source.replace(
+                "import pyspark.pipelines, sys", "import sys; dp = sys.modules['pyspark.pipelines']"
+            )
+            exec(compile(source, str(path), "exec"), {"SPARK": self.spark})
+        finally:
+            del sys.modules["pyspark.pipelines"]
+            if before is not None:
+                sys.modules["pyspark.pipelines"] = before
+
+    def run_sql(self, name: str, query: str) -> None:
+        self.add(name, self.spark.sql(query))
+
+
+def bakery_by_spark(spark: SparkSession, data: Path) -> dict[str, DataFrame]:
+    """The bakery's datasets, computed by Spark from the project's own texts."""
+    batch = Batch(spark)
+    files = BAKERY / "transformations"
+    batch.run_file(files / "sources.py", data)
+    sql = (files / "orders.sql").read_text(encoding="utf-8").replace("${bakery.least_items}", "1")
+    for name, begin in (
+        ("products", "SELECT sku"),
+        ("order_totals", "WITH totals"),
+        ("returned_orders", "SELECT id AS"),
+    ):
+        query = sql[sql.index(begin) :].partition(";")[0].replace("STREAM ", "")
+        batch.run_sql(name, query)
+    batch.run_file(files / "marts.py", data)
+    return batch.answers
+
+
+def test_a_project_equals_its_own_run_by_spark_before_and_after_a_change(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "bakery"
+    shutil.copytree(BAKERY, root)
+    project, report = import_files(spark, root / "spark-pipeline.yml", tmp_path)
+    assert not report.refused
+    assert project.name == "shop"
+    with running(project, report, tmp_path / "store", spark) as session:
+        for delivery in range(2):
+            if delivery:
+                for name, text in CHANGE.items():
+                    (root / "data" / name / "2026.csv").write_text(text, encoding="utf-8")
+                session.flush()
+            expected = bakery_by_spark(spark.newSession(), root / "data")
+            for name in ("order_totals", "returned_orders", "daily_sales", "best_products", "customer_totals"):
+                assert_same_answer(session.read(name), expected[name].toArrow(), name)
+
+
+SQL = f"""
+CREATE OR REFRESH STREAMING TABLE orders_raw AS
+SELECT *, current_timestamp() AS taken_at, _metadata.file_name AS file
+FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
+
+CREATE STREAMING TABLE orders_clean (
+  CONSTRAINT positive EXPECT (amount > 0) ON VIOLATION DROP ROW,
+  CONSTRAINT known EXPECT (customer IS NOT NULL),
+  CONSTRAINT has_id EXPECT (id IS NOT NULL) ON VIOLATION FAIL UPDATE
+) AS SELECT id, customer, at, amount, op FROM STREAM(LIVE.orders_raw);
+
+CREATE STREAMING TABLE orders_now;
+CREATE FLOW changes AS AUTO CDC INTO orders_now FROM STREAM(orders_raw)
+KEYS (id) APPLY AS DELETE WHEN op = 'D' SEQUENCE BY at COLUMNS * EXCEPT (op, taken_at, file) STORED AS SCD TYPE 1;
+
+CREATE MATERIALIZED VIEW shuffled AS SELECT *, rand() AS r FROM orders_clean;
+CREATE MATERIALIZED VIEW shuffled_count AS SELECT count(*) AS n FROM shuffled;
+CREATE MATERIALIZED VIEW trips AS SELECT t.id FROM samples.nyctaxi.trips t WHERE trips.id > 1;
+DROP TABLE old;
+"""
+PYTHON = """
+import dlt
+from pyspark.sql import functions as F
+
+
+@dlt.table
+@dlt.expect_or_drop("paid", "amount > 3")
+def large_orders():
+    return dlt.read_stream("orders_clean").withWatermark("at", "1 hour").select("id", F.col("amount")).distinct()
+
+
+dlt.create_streaming_table("all_ids")
+
+
+@dlt.append_flow(target="all_ids")
+def from_orders():
+    return spark.readStream.table("LIVE.orders_raw").select("id")
+
+
+@dlt.append_flow(target="all_ids")
+def with_customer():
+    return spark.readStream.table("orders_raw").select(F.col("customer").alias("customer"), F.col("id") * 10)
+
+
+dlt.create_streaming_table("history")
+dlt.create_auto_cdc_flow(
+    target="history", source="orders_raw", keys=["id"], sequence_by=F.col("at"), stored_as_scd_type="2",
+    apply_as_deletes=F.expr("op = 'D'"), except_column_list=["op", "taken_at", "file"],
+)
+
+
+@dlt.table
+def collected():
+    return spark.createDataFrame(spark.table("orders_raw").collect())
+
+
+@dlt.table
+def newest():
+    return spark.table("orders_raw").dropDuplicates(["customer"])
+"""
+
+
+def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tmp_path: Path) -> None:
+    project, report = import_files(spark, write_project(tmp_path / "shop", orders_sql=SQL, more_py=PYTHON), tmp_path)
+    taken = outcomes(report)
+    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history"):
+        assert taken[name] is ImportOutcome.INCREMENTAL, reason_of(report, name)
+    assert taken["orders_raw_files"] is ImportOutcome.SOURCE
+    assert taken["orders_clean_known"] is taken["orders_clean_has_id"] is ImportOutcome.TEST
+    assert "rand() is not supported" in reason_of(report, "shuffled")
+    assert reason_of(report, "shuffled_count") == "it reads shuffled, which was not taken"
+    assert "`--source nyctaxi_trips=PATH`" in reason_of(report, "nyctaxi_trips")
+    assert "dropDuplicates of some columns" in reason_of(report, "newest") or "keeps any" in reason_of(report, "newest")
+    assert taken["collected"] is ImportOutcome.NOT_TAKEN
+    assert any("expected CREATE" in line.reason for line in report.lines)
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert session.query("SELECT id, amount FROM orders_now ORDER BY id").to_pylist() == [
+            {"id": 2, "amount": 4.0},
+            {"id": 3, "amount": -1.0},
+        ]
+        assert session.query("SELECT id, amount FROM large_orders ORDER BY id").to_pylist() == [
+            {"id": 1, "amount": 12.5},
+            {"id": 2, "amount": 4.0},
+        ]
+        assert session.query("SELECT count(*) AS n FROM history WHERE __END_AT IS NULL").to_pylist() == [{"n": 2}]
+        assert session.query("SELECT DISTINCT file FROM orders_raw WHERE taken_at IS NOT NULL").to_pylist() == [
+            {"file": "1.json"}
+        ]
+        assert not session.verify().different
+
+
+def test_a_table_of_a_catalog_is_read_at_the_place_of_the_option(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "trips").mkdir()
+    (tmp_path / "trips" / "1.csv").write_text("id,fare\n1,2.5\n2,3.5\n", encoding="utf-8")
+    spec = write_project(tmp_path / "shop", a_sql="CREATE MATERIALIZED VIEW t AS SELECT trips.id FROM nyc.trips")
+    project, report = import_files(spark, spec, tmp_path, nyc_trips=str(tmp_path / "trips"))
+    assert not report.refused
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_trial_compares_every_view_after_a_change(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "bakery"
+    shutil.copytree(BAKERY, root)
+    project = read_project(spark, root / "spark-pipeline.yml")
+    trial = try_project(project, judge_project(project), root / "data", spark)
+    assert trial.all_equal, trial.views
+    assert 0 < trial.changed_rows < trial.rows
+    assert {view.name for view in trial.views} >= {"order_totals", "daily_sales", "best_products"}
+    assert all(view.spark_s is not None and view.rows for view in trial.views if view.name != "returned_orders")
+
+
+CLOCKS = f'''
+from pyspark import pipelines as dp
+from pyspark.sql.functions import col, current_timestamp, explode, input_file_name, split
+
+
+@dp.table
+def bronze():
+    files = spark.readStream.format("cloudFiles").option("cloudFiles.format", "json").schema("{ROWS}")
+    rows = files.load("data/orders")
+    return rows.withColumn("taken_at", current_timestamp()).withColumn("file", input_file_name())
+
+
+@dp.table
+def parts():
+    rows = spark.readStream.table("bronze")
+    return rows.where("amount > 3").select("id", explode(split("op", "")).alias("part")).where(col("part") != "")
+
+
+@dp.materialized_view
+def now_of_a_view():
+    return spark.read.table("bronze").withColumn("now", current_timestamp())
+'''
+
+
+def test_the_clock_of_a_stream_is_the_moment_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    project, report = import_files(spark, write_project(tmp_path / "shop", a_py=CLOCKS), tmp_path)
+    assert outcomes(report)["bronze"] is ImportOutcome.INCREMENTAL, reason_of(report, "bronze")
+    assert outcomes(report)["parts"] is ImportOutcome.INCREMENTAL, reason_of(report, "parts")
+    assert "now()" in reason_of(report, "now_of_a_view")
+    with running(project, report, tmp_path / "store", spark) as session:
+        (row,) = session.query("SELECT count(*) AS n, min(taken_at) AS at, max(file) AS file FROM bronze").to_pylist()
+        assert row["n"] == 5
+        assert row["at"] is not None
+        assert row["file"].endswith("/data/orders/1.json")
+        assert session.query("SELECT count(*) AS n FROM parts").to_pylist() == [{"n": 3}]
+        assert not session.verify().different
