@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import pyarrow as pa
 
 from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
+from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.catalog.store_zone import store_zone
@@ -374,6 +375,7 @@ class Session:
                     continue
                 version = self.meta.read_latest(proven=True)
                 proven = glances.are_proven_by(version)
+        release_taken_input(self.meta)
         if summary is None:
             summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
         warn_of_held(version.catalog, interval)

@@ -20,6 +20,8 @@ from tussock.jobs.sources import (
     other_store,
     parquet,
     parquet_footer,
+    postgres,
+    postgres_slot,
     spark_files,
     text_files,
 )
@@ -165,6 +167,10 @@ def _formats() -> Iterator[str]:
             continue
         if isinstance(reader, other_store.OtherStores):
             yield from _format(name, "the engine", "declared, or the relation's", _codes(other_store.OPTIONS))
+            continue
+        if isinstance(reader, postgres.PostgresTables):
+            options = _codes(postgres_slot.OPTIONS)
+            yield from _format(name, "the engine, from the server's log", "declared, with a PRIMARY KEY", options)
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.engine is None else "the engine if a file is plain, else by Spark"

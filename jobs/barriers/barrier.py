@@ -23,7 +23,7 @@ from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource, SetSourceColumns
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources.base import Asked, Pins, TimeZones
+from tussock.jobs.sources.base import Asked, Pins, TimeZones, Together
 from tussock.jobs.sources.files import NewColumns
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import takes_whole_deliveries
@@ -205,6 +205,7 @@ class Pinning:
         default_factory=dict
     )  # by relation and byte limit; `plan_barrier` runs twice, and lists no source again
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
+    shared: dict[object, object] = field(default_factory=dict)  # see Asked
 
     @property
     def version(self) -> HummockVersion:
@@ -285,12 +286,21 @@ class Pinning:
     def pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
         """Return the pins of a source, with the reader of each file; a failing source is held."""
         if (pinned := self.pinned.get((source.id, max_bytes))) is None:
-            pinned = self._pin_source(source, max_bytes)
+            pinned = self._pin_source(source, max_bytes, catalog)
             pins = with_reasons_for_spark(statement_of(source), pinned.pins, time_zones(self.meta, catalog))
             pinned = self.pinned[source.id, max_bytes] = replace(pinned, pins=pins)
         return pinned
 
-    def _pin_source(self, source: Relation, max_bytes: int | None) -> "Pinned":
+    def together(self, source: Relation, catalog: Catalog) -> Together:
+        """Return how a reader finds the sources of the same format."""
+        kind = statement_of(source).format
+        return lambda: [
+            (statement_of(other), taken_table(self.meta, self.base, other))
+            for other in catalog.live_relations()
+            if other.kind is RelationKind.SOURCE and statement_of(other).format == kind
+        ]
+
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         if source.name in self.resting or self.meta.follows:  # the input of a following branch is its parent's
             return Pinned(Pins(), source.holds)
@@ -306,10 +316,10 @@ class Pinning:
                     return Pinned(Pins(), (*others, *still))
             if new_columns_mode(statement) is NewColumns.HOLD:
                 refuse_new_columns(statement, reader.waiting(statement, taken, self.interval))
-            return Pinned(
-                reader.pin(statement, taken, self.make_request(statement, max_bytes), keeper_of(self.meta, self.base)),
-                others,
+            asked = replace(
+                self.make_request(statement, max_bytes), together=self.together(source, catalog), shared=self.shared
             )
+            return Pinned(reader.pin(statement, taken, asked, keeper_of(self.meta, self.base)), others)
         except (InputError, SourceAwayError) as err:
             hold = hold_of(err, wanted)
             log.warning("source %s is held: %s", source.name, hold.reason)

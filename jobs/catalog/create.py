@@ -37,7 +37,7 @@ from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Opera
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.jobs.sources.base import ByColumns, ByPosition, ByValue, Identity
-from tussock.jobs.sources.keyed import CHANGE_TYPES, TRUNCATION_TYPES, is_keyed
+from tussock.jobs.sources.keyed import TRUNCATION_TYPES, is_keyed
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.statestore.errors import InputError
@@ -133,14 +133,14 @@ def _source_of_records(
     plan = plan_of_source(statement)
     types = tuple(f.type for f in statement.fields)
     node = (
-        KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates)
+        KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates, plan.omits)
         if plan.deliveries is None
         else KeyedDeliveries(plan.key, types, plan.scope)
     )
     tables = tuple(
         msgspec.structs.replace(s, table_id=taken_table_id + i) for i, s in enumerate(node.state_tables(), start=1)
     )
-    change = (*types, *CHANGE_TYPES)
+    change = (*types, *plan.change_types)
     arriving = Input(relation_id, None, tuple(range(len(change))), change, Dispatch.HASH, plan.key, port=Port.CHANGES)
     inputs: tuple[Input, ...] = (arriving,)
     if plan.truncates or plan.deliveries is not None:

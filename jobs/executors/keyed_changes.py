@@ -14,6 +14,9 @@ period of `tombstones`, by the moments of epochs.
 A truncation deletes every key whose change is older. So a key without a newer change counts as deleted at the position
 of the newest truncation.
 
+A change may omit values that it leaves as they are, as the log of a database does with long ones. They are those of the
+change of the key before, or of its present row.
+
 A change that is taken back leaves the history. If it decided its key, the greatest one that is left decides it.
 
 Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
@@ -49,8 +52,8 @@ _Flags = npt.NDArray[np.bool_]
 class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
     """Applies changes by key.
 
-    Inputs: changes (the columns of the row, whether the change deletes its key, and its position), and possibly
-    truncations (their positions).
+    Inputs: changes (the columns of the row, possibly the columns that it omits, whether the change deletes its key, and
+    its position), and possibly truncations (their positions).
     Output: the changes of the rows.
     """
 
@@ -59,6 +62,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
     tombstones_us: int
     remembers: bool = False  # changes can be taken back
     truncates: bool = False  # a record may delete all keys
+    omits: bool = False  # a change may omit values: a binary with a bit per column follows the row
 
     @property
     def keeps_relation(self) -> bool:
@@ -168,6 +172,8 @@ class KeyedChangesExecutor:
         keys, ids = take_rows(keys, first), ids[: len(weights)]
         before = self._latest_before(keys).cover(was)
         taken_back = self._decided_by(before.position, gone, ids[weights < 0])
+        if self._node.omits:
+            come = self._with_omitted(come, ids[weights > 0], before.rows)
         arrived = self._newest_of(come, ids[weights > 0], len(first))
         self._count_late(come, ids[weights > 0], before.position, taken_back)
         after = arrived.where(_is_later(arrived.position, before.position), before)
@@ -236,12 +242,30 @@ class KeyedChangesExecutor:
             found[ids[np.asarray(pc.fill_null(same, False))]] = True
         return found
 
+    def _with_omitted(self, come: pa.Table, ids: Positions, rows: pa.Table) -> pa.Table:
+        """The changes with the values that they omit. `rows`: (keys,) the present ones."""
+        width, flags = len(self._node.types), one_array(come.column(len(self._node.types)))
+        if flags.null_count == len(flags):
+            return come
+        order, nbytes = _order_of(come, ids), -(-width // 8)
+        bits = pc.fill_null(flags, bytes(nbytes)).cast(pa.binary(nbytes))
+        omits = np.unpackbits(
+            np.frombuffer(bits.buffers()[1], np.uint8).reshape(-1, nbytes), axis=1, count=width, bitorder="little"
+        )[order].astype(np.bool_)
+        places, sorted_ids = np.arange(len(order)), ids[order]
+        begins = np.maximum.accumulate(np.where(np.diff(sorted_ids, prepend=-1) != 0, places, 0))
+        columns = list(come.columns)
+        for c in map(int, np.flatnonzero(omits.any(axis=0))):
+            last = np.maximum.accumulate(np.where(omits[:, c], -1, places))  # the last change with a value
+            takes = np.empty(len(order), np.int64)
+            takes[order] = np.where(last >= begins, order[last], len(order) + sorted_ids)
+            both = pa.chunked_array([*come.column(c).chunks, *rows.column(c).chunks], come.column(c).type)
+            columns[c] = both.combine_chunks().take(pa.array(takes))
+        return pa.table(columns, names=come.column_names)
+
     def _newest_of(self, come: pa.Table, ids: Positions, keys: int) -> _Latest:
         """The change with the greatest position of each key."""
-        order = pc.sort_indices(
-            pa.table({"id": pa.array(ids), "position": come.column(-1)}),
-            sort_keys=[("id", "ascending"), ("position", "ascending")],
-        ).to_numpy()
+        order = _order_of(come, ids)
         last = np.full(keys, -1, np.int64)
         last[ids[order]] = order  # NumPy keeps the last write to a place: the greatest position
         there = last >= 0
@@ -304,6 +328,15 @@ class KeyedChangesExecutor:
         keys = [changes.column(k) for k in self._node.key]
         columns = [*keys, changes.column(-1), changes.column(-2), *changes.columns[:-2]]
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def _order_of(changes: pa.Table, ids: Positions) -> Positions:
+    """(changes,) their order by key, and by position within a key."""
+    order = pc.sort_indices(
+        pa.table({"id": pa.array(ids), "position": changes.column(-1)}),
+        sort_keys=[("id", "ascending"), ("position", "ascending")],
+    )
+    return order.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _is_later_truncation(one: bytes | None, other: bytes | None) -> bool:

@@ -10,6 +10,7 @@ from tussock.jobs.barriers import barrier as barriers
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.follow import next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
+from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver import epoch as driver
@@ -190,6 +191,7 @@ def run_pipeline_epochs(
     with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
         done = _run_pipeline_epochs(at, wish, where, progress, runner)
         recording.ends = not done.needs_spark
+    release_taken_input(at.meta)
     return done
 
 
@@ -298,6 +300,7 @@ def commit_sealed(at: PipelineStore) -> HummockVersion:
     """Commit a sealed epoch. No effect if the epoch job committed it, which it does unless it was killed."""
     if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.read_manifest(barrier.epoch)) is not None:
         at.meta.commit_epoch(sealed)
+        release_taken_input(at.meta)
     return at.meta.read_latest()
 
 

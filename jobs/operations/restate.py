@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.operations.epochs import Advanced, pace_of, wish_of
@@ -47,6 +48,7 @@ def restate_source(at: PipelineStore, restating: Restating, progress: Progress =
     with recorded_run(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
         restating.begin_restating()
         done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
+    release_taken_input(at.meta)
     return Advanced(() if done is None else (done,), at.meta.read_latest().epoch)
 
 

@@ -10,7 +10,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.schedule.schedule import Feed, Scheduled
-from tussock.jobs.sources.keyed import CHANGE_NAMES, TRUNCATION_NAMES, records_of
+from tussock.jobs.sources.keyed import TRUNCATION_NAMES, records_of
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.registry import plan_of_source
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
@@ -61,8 +61,10 @@ class Lineage:
     def columns_of_feed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer passes to an input."""
         if feed.want.port is Port.CHANGES:
-            names = self._names[self._fragments[feed.producer].relation_id]
-            own = tuple(map(NamedColumn, (*names, *CHANGE_NAMES)))
+            leaf = self._fragments[feed.producer]
+            assert leaf.source is not None
+            names = (*self._names[leaf.relation_id], *plan_of_source(leaf.source.statement).change_names)
+            own = tuple(map(NamedColumn, names))
             return tuple(own[c] for c in feed.want.columns)
         if feed.want.port is Port.TRUNCATIONS:
             return tuple(map(NamedColumn, self._truncation_names(self._fragments[feed.producer])))

@@ -389,7 +389,7 @@ def _run_restate(chosen: argparse.Namespace) -> None:
     by = "" if chosen.with_ is None else absolute_path(chosen.with_, Path.cwd())
     asked = ["tussock", "restate", chosen.source, *(f"file={item}" for item in items)]
     asked += [f"with={by}"] if by else []
-    asked += ["--options"] if chosen.options else []
+    asked += ["--options"] if chosen.options else ["--all"] if chosen.all else []
     restating = restate.preview_restatement(
         at,
         chosen.source,
@@ -423,6 +423,8 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
     options = "read the recorded bytes of files that were read before the source's options changed again"
     what.add_argument("--options", action="store_true", help=options)
+    everything = "replace the rows of all files that changed; load a table of Postgres again"
+    what.add_argument("--all", action="store_true", help=everything)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: take the rows of this file instead")
     instead.add_argument("--gone", action="store_true", help="with --file: remove the rows and add none")

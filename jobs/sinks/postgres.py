@@ -16,18 +16,17 @@ Rows are converted a whole column at a time (postgres_rows.py).
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tussock.jobs.logical.relation_names import outside_name
+from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
@@ -41,8 +40,6 @@ from tussock.jobs.sinks.postgres_rows import checked_columns, copy_rows, key_col
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.types import arrow_type
 
-LOCK_WAIT = "60s"
-_DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "application_name": "tussock"}
 _TABLES, _EPOCHS = "_tussock_tables", "_tussock_epochs"
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS {tables} (relation text PRIMARY KEY, store text NOT NULL, epoch bigint NOT NULL,"
@@ -68,16 +65,12 @@ def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Sink
 
 @contextmanager
 def _connect(to: str) -> "Iterator[psycopg.Connection[Any]]":
-    address = _address_of(to)
-    try:
-        given = conninfo_to_dict(address)
-        connection = psycopg.connect(make_conninfo(address, **{k: v for k, v in _DEFAULTS.items() if k not in given}))
-    except psycopg.Error as err:
-        raise connection_error(without_password(to), err) from err
-    try:
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(open_connection(_address_of(to)))
+        except psycopg.Error as err:
+            raise connection_error(without_password(to), err) from err
         yield connection
-    finally:
-        connection.close()
 
 
 def _address_of(to: str) -> str:
@@ -88,12 +81,6 @@ def _address_of(to: str) -> str:
     if (address := os.environ.get(variable)) is None:
         raise PostgresMissingError(to, f"the connection is not in Airflow, and {variable} is not set")
     return address.replace("postgres://", "postgresql://", 1)
-
-
-def without_password(to: str) -> str:
-    """Return the address for messages."""
-    parts = urlsplit(to)
-    return to if parts.password is None else to.replace(f":{parts.password}@", "@", 1)
 
 
 class PostgresPlace:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import psycopg
 
+from tussock.jobs.postgres.connection import ServerFailure, connect_failure, first_line, statement_failure
 from tussock.jobs.sinks.base import BeatenError
 from tussock.statestore.errors import InputError, RetryableError
 
@@ -89,17 +90,6 @@ class PostgresError(InputError):
         )
 
 
-_AT_CONNECT = (
-    ("database", "does not exist", PostgresMissingError),
-    ("service", "not found", PostgresMissingError),
-    ("password", "", PostgresDeniedError),
-    ("pg_hba.conf", "", PostgresDeniedError),
-    ("role", "does not exist", PostgresDeniedError),
-    ("permission denied", "", PostgresDeniedError),
-)
-"""Parts of the messages of a failed connection, which have no code."""
-
-
 @contextmanager
 def translating_errors(place: str) -> Iterator[None]:
     """Translate errors of psycopg. `place`: a table or database, for messages."""
@@ -111,37 +101,30 @@ def translating_errors(place: str) -> Iterator[None]:
 
 def connection_error(place: str, err: psycopg.Error) -> InputError | RetryableError:
     """Return the error of a connection that could not be opened."""
-    reason = _first_line(err)
-    for part, other, kind in _AT_CONNECT:
-        if part in reason and other in reason:
-            return kind(place, reason)
+    reason = first_line(err)
+    match connect_failure(err):
+        case ServerFailure.MISSING:
+            return PostgresMissingError(place, reason)
+        case ServerFailure.DENIED:
+            return PostgresDeniedError(place, reason)
     return PostgresUnavailableError(place, reason)
 
 
 def _translated_error(place: str, err: psycopg.Error) -> Exception:
-    state, reason = err.sqlstate or "", _first_line(err)
-    match state[:2]:
-        case "" | "08" | "53" | "57" | "58":
+    reason = first_line(err)
+    match statement_failure(err):
+        case ServerFailure.AWAY:
             return PostgresUnavailableError(place, reason)
-        case "40":  # a deadlock or a conflict with another transaction
+        case ServerFailure.BEATEN:
             return BeatenError()
-        case "55":
+        case ServerFailure.LOCKED:
             return PostgresUnavailableError(place, f"another session holds a lock ({reason})")
-        case "28":
+        case ServerFailure.DENIED:
             return PostgresDeniedError(place, reason)
-        case "3D":
+        case ServerFailure.MISSING:
             return PostgresMissingError(place, reason)
-        case "22":
+        case ServerFailure.BAD_VALUE:
             return UnpublishableValueError(place, reason)
-    match state:
-        case "42501":
-            return PostgresDeniedError(place, reason)
-        case "2BP01":
+        case ServerFailure.DEPENDENTS:
             return DependentViewsError(place, err.diag.message_detail or reason)
     return PostgresError(place, reason)
-
-
-def _first_line(err: psycopg.Error) -> str:
-    text = err.diag.message_primary or str(err)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[0] if lines else type(err).__name__).rstrip(".")

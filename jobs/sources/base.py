@@ -61,6 +61,15 @@ class Restated:
         return tuple(dict.fromkeys(name for name in (self.item, *self.more) if name))
 
 
+#: Returns the sources of a kind whose input is pinned at one position, each with its table of taken input.
+Together = Callable[[], Sequence[tuple[CreateSource, StorageTable | None]]]
+
+
+def pinned_alone() -> Sequence[tuple[CreateSource, StorageTable | None]]:
+    """Return no sources, since a source of most kinds is pinned without regard to others."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The input that a new barrier requests from a source."""
@@ -72,6 +81,8 @@ class Asked:
     only_skipped: bool = False  # pin only the items in `skip`; the run decides which others are due
     restated: Restated | None = None  # pin only this
     deliveries: Deliveries | None = None  # how files form deliveries of the whole source; None: they do not
+    together: Together = pinned_alone  # the sources of the same format in the barrier's catalog, this one included
+    shared: dict[object, object] = field(default_factory=dict)  # memory of the readers for one barrier
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.base import Asked, OptionEffect, Pins
+from tussock.jobs.sources.credentials import REFERENCES_LOGIN, MissingReferenceError, resolve_references
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.files import RETAIN
@@ -64,7 +65,6 @@ OPTIONS = (
     "customSchema",
 )
 _DIGEST, _FAILED = "_digest", "_failed"
-_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
 _DUMP = re.compile(r"\d{10}")
 
 
@@ -85,10 +85,7 @@ class DatabaseReadError(InputError):
 class JdbcTables(ParquetFiles):
     """Tables of databases, by dumps that Spark writes as Parquet files."""
 
-    login: ClassVar[str] = (
-        "Write ${env:NAME} for a variable of the environment, or ${file:/a/path} for the content of a file. The "
-        "process that runs epochs needs it"
-    )
+    login: ClassVar[str] = REFERENCES_LOGIN
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         marked = {"recursiveFileLookup": "true", SNAPSHOT_DONE: "_SUCCESS"}
@@ -204,24 +201,7 @@ def _read_table(source: CreateSource, spark: "SparkSession") -> "DataFrame":
     Requires: inside `_database_errors`.
     """
     reader = spark.read.format("jdbc")
-    for option, value in source.options.items():
-        if option in OPTIONS:
-            reader = reader.option(option, _resolve_reference(source, option, value))
-    return reader.load()
-
-
-def _resolve_reference(source: CreateSource, option: str, value: str) -> str:
-    """The value of an option, with credentials from the environment or a file in place of references."""
-
-    def replace_reference(match: re.Match[str]) -> str:
-        kind, name = match.groups()
-        try:
-            return os.environ[name] if kind == "env" else Path(name).read_text().strip()
-        except (KeyError, OSError) as err:
-            what = f"the environment variable {name}" if kind == "env" else f"the file {name}"
-            raise DatabaseReadError(source.name, f"option {option} refers to {what}, which cannot be read") from err
-
-    return _REFERENCE.sub(replace_reference, value)
+    return reader.options(**resolve_references(source, OPTIONS)).load()
 
 
 def _digest_of(frame: "DataFrame") -> str:
@@ -238,6 +218,8 @@ def _database_errors(source: CreateSource) -> Iterator[None]:
     """Translate errors of Spark and of the database. The text of the error contains no credential."""
     try:
         yield
+    except MissingReferenceError as err:
+        raise DatabaseReadError(source.name, f"option {err.option} refers to {err.what}, which cannot be read") from err
     except spark_errors() as err:
         raise DatabaseReadError(source.name, without_secrets(cause_of(err))) from err
 

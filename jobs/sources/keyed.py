@@ -69,11 +69,13 @@ _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
 EPOCH_MILLISECONDS, DECIMAL_TEXTS = "epoch_milliseconds", "decimal_texts"
 _OF_ENVELOPES, _NOT_OF_ENVELOPES = (EPOCH_MILLISECONDS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
 OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES)
-RETAIN, FILES, KAFKA = "retain", "files", "kafka"
+RETAIN, FILES, KAFKA, POSTGRES = "retain", "files", "kafka", "postgres"
 #: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
 LINE_FIELDS = (Field("value", "string"),)
 MESSAGE_FIELDS = (Field("key", "binary"), Field("value", "binary"))
 PLACE_FIELDS = (Field("topic", "string"), Field("partition", "int"))
+#: The last columns of a change in a database's log: the operation, and a bit per column whose value it omits.
+LOG_FIELDS = (Field("_tussock_op", "string"), Field("_tussock_omitted", "binary"))
 
 _DEFAULT_TOMBSTONES = "7d"
 _PERCENT = re.compile(r"(\d+)%")
@@ -81,6 +83,8 @@ _PERCENT = re.compile(r"(\d+)%")
 #: The last columns of a change, after the columns of the row: it deletes the key, and its position (row_changes.py).
 CHANGE_TYPES = ("boolean", "binary")
 CHANGE_NAMES = ("_deletes", "_position")
+#: Before them, if records omit values that did not change: a bit per column of the row.
+OMITTED_TYPE, OMITTED_NAME = "binary", "_omitted"
 #: The last column of a truncation, or of the begin of a delivery, after the columns of its scope: its position.
 TRUNCATION_TYPES, TRUNCATION_NAMES = ("binary",), ("_position",)
 
@@ -126,6 +130,7 @@ class KeyedPlan:
         folders: the folders that names of files are relative to, in positions.
         envelope: where the record's envelope is; None: the columns of a record are those of the row.
         names_partitions: the last columns of a record, topic and partition, name its place for rejects.
+        omits: records may omit values that did not change (LOG_FIELDS).
     """
 
     key: tuple[int, ...]
@@ -140,6 +145,17 @@ class KeyedPlan:
     folders: tuple[str, ...]
     envelope: EnvelopeForm | None = None
     names_partitions: bool = False
+    omits: bool = False
+
+    @property
+    def change_types(self) -> tuple[str, ...]:
+        """The types of the columns of a change, after those of the row."""
+        return (OMITTED_TYPE, *CHANGE_TYPES) if self.omits else CHANGE_TYPES
+
+    @property
+    def change_names(self) -> tuple[str, ...]:
+        """The names of these columns."""
+        return (OMITTED_NAME, *CHANGE_NAMES) if self.omits else CHANGE_NAMES
 
     @property
     def truncates(self) -> bool:
@@ -154,6 +170,8 @@ def is_keyed(source: CreateSource) -> bool:
 
 def records_of(source: CreateSource) -> CreateSource:
     """Return the source as the reader of its format sees it, with the columns of a record."""
+    if is_log(source):
+        return msgspec.structs.replace(source, fields=(*row_fields(source), *LOG_FIELDS))
     if source.keyed is None and not takes_whole_deliveries(source):
         return source
     options = {name: value for name, value in source.options.items() if name not in OPTIONS}
@@ -167,6 +185,16 @@ def records_of(source: CreateSource) -> CreateSource:
     if _names_partitions(source):
         fields = (*fields, *PLACE_FIELDS)
     return msgspec.structs.replace(source, format=format, fields=fields, options=options, keyed=None)
+
+
+def is_log(source: CreateSource) -> bool:
+    """Return whether the records of a source are changes in the log of a database."""
+    return source.format == POSTGRES
+
+
+def row_fields(source: CreateSource) -> tuple[Field, ...]:
+    """Return the columns of the rows of a log's source, also as its reader sees it."""
+    return source.fields[: -len(LOG_FIELDS)] if source.fields[-len(LOG_FIELDS) :] == LOG_FIELDS else source.fields
 
 
 def has_envelopes(source: CreateSource) -> bool:
@@ -217,12 +245,20 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         folders_of(source),
         _form_of(source),
         _names_partitions(source),
+        is_log(source),
     )
 
 
 def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
     """Reject a statement whose options for changes contradict its columns or its format. Raises BadOptionError."""
     changes = source.options.get(CHANGES)
+    if is_log(source):
+        if (
+            stray := next((name for name in OPTIONS if name in source.options and name != TOMBSTONES), None)
+        ) is not None:
+            reason = "the log of the database contains the operations and their order"
+            raise BadOptionError(source.name, stray, source.options[stray], reason)
+        return
     if source.keyed is None and changes != RecordKind.SNAPSHOT:
         if (stray := next((name for name in OPTIONS if name in source.options), None)) is not None:
             reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
@@ -376,6 +412,8 @@ def _deletion_of(source: CreateSource) -> Expr | None:
 def _operations_of(source: CreateSource) -> Operations | None:
     if has_envelopes(source):
         return Operations(len(source.fields), ("c", "r", "u"), ("d",), ("t",))
+    if is_log(source):
+        return Operations(len(source.fields), ("u",), ("d",), ("t",))
     if (name := source.options.get(OP_COLUMN)) is None:
         return None
     column = next((i for i, f in enumerate(source.fields) if f.name.lower() == name.lower()), None)

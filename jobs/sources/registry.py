@@ -13,11 +13,12 @@ from tussock.jobs.sources.jdbc import FORMAT as JDBC
 from tussock.jobs.sources.jdbc import JdbcTables
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
-from tussock.jobs.sources.keyed import KeyedPlan, has_envelopes, plan_of
+from tussock.jobs.sources.keyed import POSTGRES, KeyedPlan, has_envelopes, plan_of
 from tussock.jobs.sources.orc import OrcFiles
 from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
 from tussock.jobs.sources.other_store import OtherStores
 from tussock.jobs.sources.parquet import ParquetFiles
+from tussock.jobs.sources.postgres import PostgresTables
 from tussock.jobs.sources.text_files import TextFiles
 from tussock.jobs.sources.xml import XmlFiles
 
@@ -34,10 +35,11 @@ READERS: dict[str, SourceReader] = {
     "kafka": KafkaTopics(),
     JDBC: JdbcTables(),
     OTHER_STORE: OtherStores(),
+    POSTGRES: PostgresTables(),
 }
 
 #: Formats whose sources have other options than a path.
-WITHOUT_PATH = ("kafka", "iceberg", OTHER_STORE)
+WITHOUT_PATH = ("kafka", "iceberg", OTHER_STORE, POSTGRES)
 
 
 _ENVELOPES = "envelopes"

@@ -32,7 +32,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.deliveries import Deliveries, name_in_source, natural_order
 from tussock.jobs.sources.envelopes import OPERATION, read_envelopes
 from tussock.jobs.sources.errors import ways_on
-from tussock.jobs.sources.keyed import PLACE_FIELDS, KeyedPlan
+from tussock.jobs.sources.keyed import LOG_FIELDS, PLACE_FIELDS, KeyedPlan
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
 from tussock.jobs.sources.rejects import RAW_CHARACTERS
 from tussock.jobs.sources.row_ids import POSITION_BITS, position_of
@@ -73,7 +73,7 @@ class RowChanges:
     """The changes of some records.
 
     Args:
-        changes: a chunk: the columns of the row, CHANGE_TYPES, and the weights.
+        changes: a chunk: the columns of the row, the plan's `change_types`, and the weights.
         truncations: a chunk: the columns of the scope, TRUNCATION_TYPES, and the weights.
         rejects: a chunk with the columns FIELDS of rejects.py.
     """
@@ -108,7 +108,8 @@ def row_changes(
     if plan.deliveries is not None:
         return RowChanges(*_delivered_rows(plan, plan.deliveries, fields, records), rejects)
     positions, operations = _positions(plan, fields, records), _operation_texts(plan, records)
-    columns = [*records.columns[:width], _deletions(plan, records, operations, kernel), positions]
+    omitted = [records.column(width + 1)] if plan.omits else []
+    columns = [*records.columns[:width], *omitted, _deletions(plan, records, operations, kernel), positions]
     changes, truncations = make_chunk(columns, records[WEIGHT]), make_chunk([positions], records[WEIGHT])
     truncates = _is_one_of(operations, () if plan.operations is None else plan.operations.truncates)
     return RowChanges(changes.filter(pc.invert(truncates)), truncations.filter(truncates), rejects)
@@ -133,6 +134,8 @@ class _ReadRecords:
 
 def _read_records(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> _ReadRecords:
     """Read the envelopes of records, if they have some."""
+    if plan.omits:
+        return _ReadRecords((*fields, *LOG_FIELDS), records, None, None)
     more = PLACE_FIELDS if plan.names_partitions else ()
     if (form := plan.envelope) is None:
         value = next((i for i, f in enumerate(fields) if f.name == "value" and plan.names_partitions), None)

@@ -174,7 +174,7 @@ class _PinningRestated(Pinning):
     source: Relation
     restated: Restated
 
-    def _pin_source(self, source: Relation, max_bytes: int | None) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> Pinned:
         """See Pinning. A failing source is an error here, and is not held."""
         if source.id != self.source.id:
             return Pinned(Pins(), source.holds)

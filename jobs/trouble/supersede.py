@@ -460,7 +460,7 @@ class _PinningSkipped(Pinning):
         """See Pinning. Running builds read nothing."""
         return AsInBarrier(self.version.catalog, self.version.catalog, epoch).advance_catalog(catalog, epoch)
 
-    def _pin_source(self, source: Relation, max_bytes: int | None) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> Pinned:
         """See Pinning. Removes the holds of files that the user skips or retries. A failing source stays unchanged."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))

@@ -39,7 +39,8 @@ def _user() -> str | None:
 class PostgresServer:
     """A server of its own; it can be killed and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str = "") -> None:
+        """`settings`: further lines of postgresql.conf."""
         programs = find_programs()
         if programs is None:
             pytest.skip("no Postgres server on this machine: apt-get install postgresql")
@@ -52,9 +53,9 @@ class PostgresServer:
         (self.folder / "password").write_text("secret")
         self._run("initdb", "-D", str(self._data), "-U", "owner", "--auth", "scram-sha-256", "-E", "UTF8",
                   "--locale", "C", "--no-sync", "--pwfile", str(self.folder / "password"))  # fmt: skip
-        settings = f"listen_addresses=''\nunix_socket_directories='{self.folder}'\nfsync=off\nmax_connections=20\n"
+        own = f"listen_addresses=''\nunix_socket_directories='{self.folder}'\nfsync=off\nmax_connections=20\n"
         with (self._data / "postgresql.conf").open("a") as file:
-            file.write(settings)
+            file.write(own + settings)
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(

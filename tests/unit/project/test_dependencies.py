@@ -34,6 +34,7 @@ ROOMS = {
     "jobs/delta": ("delta", "s3"),
     "jobs/locator": ("delta",),  # bitmaps; the extra "iceberg" has them too
     "jobs/iceberg": ("delta", "iceberg"),
+    "jobs/postgres": ("postgres",),
     "jobs/logical": (),
     "jobs/plan": (),
     "jobs/executors": (),
@@ -44,7 +45,7 @@ ROOMS = {
     "jobs/chunks": (),
     "jobs/wire": (),
     "jobs/sinks": ("delta", "delta-spark", "iceberg", "kafka-sink", "postgres", "spark"),
-    "jobs/sources": ("delta", "iceberg", "spark"),
+    "jobs/sources": ("delta", "iceberg", "postgres", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),
     "pipelines": ("delta", "iceberg", "spark"),

@@ -22,7 +22,7 @@ PARSERS = {
     "jobs/sources/spark_paths.py": "paths that Spark reports",
     "jobs/sources/object_gateway.py": "requests of Hadoop's client",
     "jobs/sinks/delta_located.py": "paths in the log of an own Delta table",
-    "jobs/sinks/postgres.py": "addresses of servers",
+    "jobs/postgres/connection.py": "addresses of servers",
     "jobs/delta/location.py": "URLs for the deltalake package",
     "jobs/sources/errors.py": "commands that errors print",
     "jobs/sources/kafka_errors.py": "commands that errors print",

@@ -1,0 +1,34 @@
+"""Release the input that committed epochs have taken from servers which keep it until then: logs of databases."""
+
+import logging
+
+from tussock.jobs.barriers.barrier import statement_of, taken_table
+from tussock.jobs.barriers.epoch_plan import Base
+from tussock.jobs.chunks.failure import SourceAwayError
+from tussock.jobs.sources.keyed import is_log
+from tussock.jobs.sources.postgres import release_slots
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.store import MetaStore
+
+log = logging.getLogger(__name__)
+
+
+def release_taken_input(meta: MetaStore) -> None:
+    """Let servers remove the input that is committed.
+
+    A failure is logged, and the next run repeats it. A branch releases nothing, because its parent may need the input.
+
+    Cost: reads the newest version; a connection per slot of the store's sources.
+    """
+    if meta.settings.origin is not None:
+        return
+    version = meta.read_latest()
+    sources = [r for r in version.catalog.live_relations() if r.kind is RelationKind.SOURCE and is_log(statement_of(r))]
+    if not sources:
+        return
+    base = Base(version)
+    try:
+        release_slots([(statement_of(relation), taken_table(meta, base, relation)) for relation in sources])
+    except (InputError, SourceAwayError) as err:
+        log.warning("the log of a database is still held: %s", err)

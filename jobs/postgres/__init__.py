@@ -1,0 +1,4 @@
+"""Postgres for both sources and sinks: connections, and the meaning of its errors.
+
+connection.py  connections with one set of defaults, and the kinds of failures
+"""

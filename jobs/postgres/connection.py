@@ -1,0 +1,94 @@
+"""Connections to Postgres, and the kinds of failures that sources and sinks translate into their own errors.
+
+libpq reads passwords, service files and certificates from its own variables and files: PGPASSWORD, PGPASSFILE, …
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "application_name": "tussock"}
+LOCK_WAIT = "60s"
+
+
+class ServerFailure(Enum):
+    """A kind of failure."""
+
+    AWAY = auto()  # the server cannot be reached, is starting or stopping, or lacks a resource now
+    LOCKED = auto()  # another session holds a lock or a replication slot
+    BEATEN = auto()  # a deadlock, or a conflict with another transaction
+    DENIED = auto()  # the server refuses the user, or the user lacks a permission
+    MISSING = auto()  # the database or the service does not exist
+    BAD_VALUE = auto()  # a value does not fit its type
+    DEPENDENTS = auto()  # other objects of the database depend on the one to drop
+    OTHER = auto()
+
+
+#: Parts of the messages of a failed connection, which have no code.
+_AT_CONNECT = (
+    ("database", "does not exist", ServerFailure.MISSING),
+    ("service", "not found", ServerFailure.MISSING),
+    ("password", "", ServerFailure.DENIED),
+    ("pg_hba.conf", "", ServerFailure.DENIED),
+    ("role", "does not exist", ServerFailure.DENIED),
+    ("permission denied", "", ServerFailure.DENIED),
+    ("must be superuser or replication role", "", ServerFailure.DENIED),
+)
+_BY_CLASS = {
+    **dict.fromkeys(("", "08", "53", "57", "58"), ServerFailure.AWAY),
+    "40": ServerFailure.BEATEN,
+    "55": ServerFailure.LOCKED,
+    "28": ServerFailure.DENIED,
+    "3D": ServerFailure.MISSING,
+    "22": ServerFailure.BAD_VALUE,
+}
+_BY_STATE = {"42501": ServerFailure.DENIED, "2BP01": ServerFailure.DEPENDENTS}
+
+
+@contextmanager
+def open_connection(address: str, **more: Any) -> "Iterator[psycopg.Connection[Any]]":
+    """Open a connection, and close it at the end of the block.
+
+    Args:
+        address: as libpq takes it: a URL, or `key=value` pairs.
+        more: for psycopg.connect, such as autocommit.
+
+    Raises: psycopg.Error, of which `connect_failure` finds the kind.
+    """
+    given = conninfo_to_dict(address)
+    defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
+    connection = psycopg.connect(make_conninfo(address, **defaults), **more)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def without_password(address: str) -> str:
+    """Return an address for messages."""
+    parts = urlsplit(address)
+    return address if parts.password is None else address.replace(f":{parts.password}@", "@", 1)
+
+
+def connect_failure(err: psycopg.Error) -> ServerFailure:
+    """Return the kind of the error of a connection that could not be opened."""
+    reason = first_line(err)
+    return next((kind for part, other, kind in _AT_CONNECT if part in reason and other in reason), ServerFailure.AWAY)
+
+
+def statement_failure(err: psycopg.Error) -> ServerFailure:
+    """Return the kind of the error of a statement."""
+    state = err.sqlstate or ""
+    return _BY_CLASS.get(state[:2]) or _BY_STATE.get(state, ServerFailure.OTHER)
+
+
+def first_line(err: psycopg.Error) -> str:
+    """Return an error's message in one line, without a full stop."""
+    text = err.diag.message_primary or str(err)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else type(err).__name__).rstrip(".")

@@ -1,0 +1,551 @@
+"""Tables of a Postgres database as sources, by logical replication without a broker.
+
+    CREATE SOURCE orders (id bigint, …, PRIMARY KEY (id)) USING postgres
+        OPTIONS (host 'db', dbname 'shop', table 'public.orders', slot 'tussock')
+
+A barrier pins a position of the server's log. It stores the changes up to there, or the first snapshot, as Parquet
+files in the store (postgres_files.py), and pins these files. So no epoch reads the database, and a repeated epoch reads
+the same bytes. The position is committed with the rows, and the slot is advanced after the commit (`release_slots`). If
+the program dies before, the changes are still in the log, and the position in the store skips them.
+
+**One position.** The sources of a slot are pinned together (`Asked.together`): each gets the changes of the same
+transactions, so an epoch contains a transaction whole. If one of them cannot be read, all are held. A new source takes
+a snapshot as of a position, and the others take the log up to it.
+
+The records are a keyed source's (keyed.py): the columns of the row, the operation, and the columns that the log omits.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import msgspec
+
+from tussock.jobs.logical.hidden_columns import HiddenColumn
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import (
+    Asked,
+    ByPosition,
+    Divided,
+    EngineReader,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    Pins,
+    ReadPart,
+    RowPlace,
+    TimeZones,
+)
+from tussock.jobs.sources.credentials import REFERENCES_LOGIN
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
+from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.keyed import row_fields
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.parquet import ParquetEngine
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.postgres_errors import (
+    LostSlotError,
+    NoIdentityError,
+    OtherColumnsError,
+    SharedSlotError,
+    TableOutsideError,
+    UndeclaredTableError,
+)
+from tussock.jobs.sources.postgres_files import store_changes, store_snapshot
+from tussock.jobs.sources.postgres_log import Log, LoggedRelation
+from tussock.jobs.sources.postgres_slot import (
+    CONNECTION,
+    MAX_CHANGES,
+    OPTIONS,
+    PUBLICATION,
+    SLOT,
+    TABLE,
+    Database,
+    ServedTable,
+    SlotPlace,
+    SlotState,
+    logged_name,
+    lsn_text,
+    open_database,
+    place_of,
+    table_text,
+)
+from tussock.jobs.sources.postgres_taken import Position, taken_position, taken_rows, taken_schema
+from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
+from tussock.jobs.sources.row_ids import file_of, position_of
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_T = TypeVar("_T")
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_DEFAULT_MAX_CHANGES = 1_000_000
+IDLE_BYTES = 16 << 20  # of log without changes of the tables, after which an epoch records the position: one segment
+
+
+class PinnedLog(msgspec.Struct, frozen=True):
+    """The input of one source: files of changes, and the position after them."""
+
+    position: Position
+    files: tuple[PinnedFile, ...] = ()
+
+
+_pinned = decoder_of(PinnedLog)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A source of a slot, and its position at the barrier's base; None if it is new."""
+
+    source: CreateSource
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLag:
+    """The state of a source's slot for users.
+
+    Args:
+        lag_bytes: of log after the source's position.
+        state: of the slot; None if it does not exist.
+    """
+
+    lag_bytes: int
+    state: SlotState | None
+
+
+class _FailedMembers(Exception):
+    """Sources of a slot that cannot be pinned, each with its error."""
+
+    def __init__(self, errors: Mapping[str, InputError]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+
+class LogEngine:
+    """Reads stored changes, which are Parquet files."""
+
+    def __init__(self) -> None:
+        self._parquet = ParquetEngine()
+
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
+        """See EngineReader."""
+        return None
+
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        """See EngineReader. This project has written the files."""
+        return {}
+
+    def divide(
+        self,
+        source: CreateSource,
+        document: msgspec.Raw,
+        by_spark: Mapping[str, str],
+        units: int,
+        zones: TimeZones,
+    ) -> Divided:
+        """See EngineReader."""
+        return self._parquet.divide(_of_files(source), document_of(_pinned.decode(document).files), {}, units, zones)
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """See EngineReader."""
+        return self._parquet.item_of(part)
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """See EngineReader."""
+        return self._parquet.read(_of_files(source), part, columns)
+
+
+class PostgresTables:
+    """Tables of Postgres, read from its log."""
+
+    login: ClassVar[str] = REFERENCES_LOGIN
+    lists_deletes: ClassVar[bool] = False
+    engine: EngineReader | None = LogEngine()
+
+    def append_only(self, source: CreateSource) -> bool:
+        return False
+
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return ()
+
+    def identity(self, source: CreateSource) -> Identity:
+        return ByPosition()
+
+    # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
+
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        return {}
+
+    def effect_of(self, option: str) -> OptionEffect:
+        at_once = option in CONNECTION or option in (PUBLICATION, MAX_CHANGES)
+        return OptionEffect.AT_ONCE if at_once else OptionEffect.POSITION
+
+    def check(self, source: CreateSource) -> None:
+        options = source.options
+        for option, reason in ((TABLE, "the table, such as 'public.orders'"), (SLOT, "a name for the slot")):
+            if not options.get(option):
+                raise MissingOptionError(source.name, option, reason)
+        if (stray := next((option for option in options if option not in OPTIONS), None)) is not None:
+            reason = f"a postgres source has no such option; its options are {', '.join(OPTIONS)}"
+            raise BadOptionError(source.name, stray, options[stray], reason)
+        if _SLOT_NAME.fullmatch(options[SLOT]) is None:
+            reason = "expected lower-case letters, digits and _, at most 63"
+            raise BadOptionError(source.name, SLOT, options[SLOT], reason)
+        most = options.get(MAX_CHANGES, "1")
+        if not most.isdigit() or int(most) < 1:
+            raise BadOptionError(source.name, MAX_CHANGES, most, "expected a whole number of at least 1")
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """Return the declared columns. Compares them with the table; changes nothing in the database."""
+        with open_database(source) as database:
+            table = database.read_table(source)
+            database.require_logical()
+        if source.keyed is None:
+            raise UndeclaredTableError(source.name, table_text(source), _declaration_of(table))
+        _require_columns(source, table, exists=False)
+        return source.fields
+
+    # --- at the barrier -----------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        return taken_schema(name)
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """See SourcePinner. The first source of a slot pins all of them.
+
+        Raises: errors of postgres_errors.py. Cost: the log since the slot's position; for a new source, its table.
+        """
+        if asked.only_skipped:
+            return Pins()
+        if asked.restated is not None:
+            if asked.restated.items:
+                raise CannotRestateError(source.name, "a table has no files: restate it with --all")
+            return _pin_again(source, taken_position(taken), keeper)
+        place = place_of(source)
+        if place not in asked.shared:
+            members = [_Member(other, taken_position(table)) for other, table in _members(source, taken, asked)]
+            try:
+                asked.shared[place] = _pin_slot(members, keeper)
+            except (TussockError, _FailedMembers) as err:  # the others are held too, without another attempt
+                asked.shared[place] = err
+        return _pins_in(asked.shared[place], source)
+
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
+        """See SourcePinner. The item is the log after the position, of all tables."""
+        lag = slot_lag(source, taken)
+        return (Item(f"log of slot {source.options[SLOT]}", lag.lag_bytes),) if lag.lag_bytes else ()
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        return True
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        position = taken_position(taken)
+        return () if position is None else (_item_of(PinnedLog(position)),)
+
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return 0, ""
+
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        return len(self.taken_items(taken)), 0
+
+    def revise(
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
+    ) -> Pins:
+        """Return the pins, without their changes if they are skipped. Stored changes are never read anew."""
+        if held.read is None or _item_of(_pinned.decode(held.read)).name not in skip:
+            return held
+        return Pins(None, _encode(PinnedLog(_pinned.decode(held.read).position)))
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        return () if document is None else (_item_of(_pinned.decode(document)),)
+
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        """Return none: the stored changes are never written again."""
+        return PinChanges()
+
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        return document if _item_of(_pinned.decode(document)).name in names else None
+
+    # --- in the epoch -------------------------------------------------------------------------------------------------
+
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        pinned = _pinned.decode(document)
+        files = (msgspec.structs.replace(file, store=keeper.objects.uri) for file in pinned.files)
+        return _encode(msgspec.structs.replace(pinned, files=tuple(files)))
+
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
+        raise AssertionError("actors read all changes of a log")
+
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
+        raise AssertionError("the stored rows of the source are its input for views")
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        return None
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
+        pinned = (_pinned.decode(document) for document in documents)
+        name = next((_item_of(p).name for p in pinned if any(f.number == file_of(row_id) for f in p.files)), "")
+        return RowPlace(f"change {position_of(row_id) + 1} of {name or 'the log'}", name)
+
+    # --- taken input --------------------------------------------------------------------------------------------------
+
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
+        return document
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        document = pins.read if pins.read is not None else pins.unread
+        return None if document is None else taken_rows(schema, _pinned.decode(document).position, epoch)
+
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
+        return ()
+
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
+        return None  # a new view reads the rows of the source
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return None
+
+
+def _of_files(source: CreateSource) -> CreateSource:
+    return msgspec.structs.replace(source, options={})
+
+
+def slot_lag(source: CreateSource, taken: StorageTable | None) -> SlotLag:
+    """Return how far a source is behind, and the state of its slot. Raises as `pin`."""
+    position = taken_position(taken)
+    with open_database(source, timeout_s=3) as database:
+        state, (end, _) = database.read_slot(), database.log_position()
+    begin = position.lsn if position is not None else end if state is None else state.confirmed
+    return SlotLag(max(0, end - begin), state)
+
+
+def release_slots(sources: Sequence[tuple[CreateSource, StorageTable | None]]) -> None:
+    """Let the servers remove the log that committed epochs have taken.
+
+    Args:
+        sources: the sources of this kind in a store, each with its table of taken input in a committed version.
+
+    Raises: as `pin`. A repetition has no effect. Cost: a connection per slot.
+    """
+    by_place: dict[SlotPlace, list[_Member]] = {}
+    for source, taken in sources:
+        by_place.setdefault(place_of(source), []).append(_Member(source, taken_position(taken)))
+    for members in by_place.values():
+        if any(member.position is None for member in members):
+            continue  # the first snapshot is still to be taken
+        taken_until = min(member.position.lsn for member in members if member.position is not None)
+        with open_database(members[0].source) as database:
+            state = database.read_slot()
+            if state is None or state.status == "lost" or state.confirmed >= taken_until:
+                continue
+            database.take_turn()
+            database.advance_slot(taken_until)
+
+
+def _members(
+    source: CreateSource, taken: StorageTable | None, asked: Asked
+) -> list[tuple[CreateSource, StorageTable | None]]:
+    """The sources of a source's slot, which are pinned with it."""
+    others = [one for one in asked.together() if place_of(one[0]) == place_of(source)]
+    return others or [(source, taken)]
+
+
+def _pins_in(pinned: object, source: CreateSource) -> Pins:
+    """The pins of a source in the answer of its slot. Raises its error, or one that names the source at fault."""
+    if isinstance(pinned, _FailedMembers):
+        if (own := pinned.errors.get(source.name)) is not None:
+            raise own
+        raise SharedSlotError(source.name, source.options[SLOT], next(iter(pinned.errors)))
+    if isinstance(pinned, TussockError):
+        raise pinned
+    assert isinstance(pinned, dict)
+    pins: Pins = pinned.get(source.name, Pins())
+    return pins
+
+
+def _for_each(members: Sequence[_Member], do: Callable[[_Member], _T]) -> dict[str, _T]:
+    """Do something for each source, by name. Raises _FailedMembers with the errors of all that fail."""
+    done, errors = dict[str, _T](), dict[str, InputError]()
+    for member in members:
+        try:
+            done[member.source.name] = do(member)
+        except InputError as err:
+            errors[member.source.name] = err
+    if errors:
+        raise _FailedMembers(errors)
+    return done
+
+
+def _pin_slot(members: Sequence[_Member], keeper: Keeper) -> dict[str, Pins]:
+    """The pins of all sources of a slot, by name: the changes of the same transactions."""
+    old = [member for member in members if member.position is not None]
+    new = [member for member in members if member.position is None]
+    with open_database(members[0].source) as database:
+        database.take_turn()
+        state = database.read_slot()
+        _for_each(old, lambda member: _require_continued(member, database, state))
+        if not new:
+            assert state is not None
+            return _pin_log(database, old, keeper)
+        database.require_logical()
+        _for_each(new, lambda member: _require_columns(member.source, database.read_table(member.source), exists=False))
+        _for_each(new, lambda member: database.require_published(member.source, may_add=True))
+        if state is None or state.status == "lost":
+            database.create_slot(instead=state is not None)
+        with database.exported_snapshot() as until:
+            pins = _for_each(new, lambda member: _pin_snapshot(database, member.source, None, until, keeper))
+        log = database.peek_log(until, None) if old else Log.empty()
+        return {**pins, **_pin_changes(old, log, until, keeper)}
+
+
+def _pin_log(database: Database, members: Sequence[_Member], keeper: Keeper) -> dict[str, Pins]:
+    """The pins of sources that have been read before."""
+    end, is_on_disk = database.log_position()
+    most = min(int(m.source.options.get(MAX_CHANGES, _DEFAULT_MAX_CHANGES)) for m in members)
+    log = database.peek_log(end, most)
+    taken_until = min(m.position.lsn for m in members if m.position is not None)
+    ends = log.commit_ends
+    if len(new := ends[(ends > taken_until) & (ends <= end)]):
+        return _pin_changes(members, log, int(new[-1]), keeper)
+    if is_on_disk and end - taken_until > IDLE_BYTES:
+        return _pin_changes(members, Log.empty(), end, keeper)
+    return {}
+
+
+def _pin_again(source: CreateSource, position: Position | None, keeper: Keeper) -> Pins:
+    """The pins of a source whose table is loaded again: they delete each row that is not there any more."""
+    with open_database(source) as database:
+        database.take_turn()
+        state = database.read_slot()
+        _require_columns(source, database.read_table(source), exists=True)
+        database.require_logical()
+        database.require_published(source, may_add=True)
+        if state is None or state.status == "lost":
+            database.create_slot(instead=state is not None)
+        with database.exported_snapshot() as until:
+            return _pin_snapshot(database, source, position, until, keeper)
+
+
+def _pin_snapshot(
+    database: Database, source: CreateSource, before: Position | None, until: int, keeper: Keeper
+) -> Pins:
+    first = 0 if before is None else before.number + 1
+    files = store_snapshot(source, database.copy_rows(source), until, first, keeper, empties=before is not None)
+    number = first + len(files) - 1 if files else first
+    position = Position(logged_name(source), database.read_table(source).oid, until, number)
+    pinned = _encode(PinnedLog(position, files))
+    return Pins(pinned) if files else Pins(None, pinned)
+
+
+def _pin_changes(members: Sequence[_Member], log: Log, until: int, keeper: Keeper) -> dict[str, Pins]:
+    """The pins of each source: its changes up to a position. All get the position, also those without changes."""
+
+    def pin_member(member: _Member) -> Pins:
+        before, source = member.position, member.source
+        assert before is not None
+        for relation in log.relations_in(logged_name(source), before.lsn, until):
+            _require_logged_columns(source, before, relation)
+        file = store_changes(source, log, before.lsn, until, before.number + 1, keeper)
+        number = before.number if file is None else file.number
+        position = msgspec.structs.replace(before, lsn=max(until, before.lsn), number=number)
+        document = _encode(PinnedLog(position, () if file is None else (file,)))
+        return Pins(None, document) if file is None else Pins(document)
+
+    return _for_each(members, pin_member)
+
+
+def _require_continued(member: _Member, database: Database, state: SlotState | None) -> None:
+    """Require that the server still has all changes after a source's position. Raises LostSlotError."""
+    source, position = member.source, member.position
+    assert position is not None
+    slot = source.options[SLOT]
+    if state is None:
+        raise LostSlotError(source.name, slot, f"slot {slot} does not exist any more")
+    if state.status == "lost":
+        raise LostSlotError(source.name, slot, f"the server has removed the log of slot {slot} (wal_status lost)")
+    if state.confirmed > position.lsn:
+        at = lsn_text(position.lsn)
+        finding = f"slot {slot} was advanced to {lsn_text(state.confirmed)}, but the source has read only up to {at}"
+        raise LostSlotError(source.name, slot, finding)
+    if database.read_table(source).oid != position.relation:
+        raise LostSlotError(source.name, slot, f"table {table_text(source)} was dropped and created again")
+    try:
+        database.require_published(source, may_add=False)
+    except TableOutsideError as err:
+        raise LostSlotError(source.name, slot, err.finding) from err
+
+
+def _require_columns(source: CreateSource, table: ServedTable, *, exists: bool) -> None:
+    """Require that a table has the declared columns and key. Raises OtherColumnsError, NoIdentityError."""
+    columns = {column.name: column for column in table.columns}
+    for field in row_fields(source):
+        if (column := columns.get(field.name)) is None:
+            finding = f"it has no column {field.name!r}; its columns: {', '.join(columns)}"
+            raise OtherColumnsError(source.name, table_text(source), finding, exists)
+        if (objection := type_objection(column.kind, field.type)) is not None:
+            raise OtherColumnsError(source.name, table_text(source), f"column {field.name!r}: {objection}", exists)
+    key = _key_names(source)
+    if table.identity is None or (table.identity and set(table.identity) != set(key)):
+        named = f"its replica identity is ({', '.join(table.identity)})" if table.identity else "it has no primary key"
+        raise NoIdentityError(source.name, table_text(source), f"{table_text(source)}: {named}", key)
+
+
+def _require_logged_columns(source: CreateSource, position: Position, relation: LoggedRelation) -> None:
+    """Require that the log describes a table with the declared columns. Raises OtherColumnsError, LostSlotError."""
+    if relation.oid != position.relation:
+        finding = f"table {table_text(source)} was dropped and created again"
+        raise LostSlotError(source.name, source.options[SLOT], finding)
+    columns = {column.name: column for column in relation.columns}
+    for field in row_fields(source):
+        if (column := columns.get(field.name)) is None:
+            finding = f"its changes have no column {field.name!r}; their columns: {', '.join(columns)}"
+        elif objection := type_objection(NAMES_BY_OID.get(column.type_oid, "another type"), field.type):
+            finding = f"column {field.name!r}: {objection}"
+        else:
+            continue
+        raise OtherColumnsError(source.name, table_text(source), finding, exists=True)
+
+
+def _key_names(source: CreateSource) -> tuple[str, ...]:
+    fields = row_fields(source)
+    return () if source.keyed is None else tuple(fields[k].name for k in source.keyed.columns)
+
+
+def _declaration_of(table: ServedTable) -> str:
+    """The columns and the key of a table, as CREATE SOURCE declares them."""
+    columns = [f"{column.name} {declared_type(column.kind, column.modifier)}" for column in table.columns]
+    key = table.identity or tuple(column.name for column in table.columns if column.is_key)
+    return ", ".join((*columns, *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])))
+
+
+def _item_of(pinned: PinnedLog) -> Item:
+    size = sum(file.size for file in pinned.files)
+    return Item(f"{pinned.position.table} up to {lsn_text(pinned.position.lsn)}", size)
+
+
+def _encode(pinned: PinnedLog) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(pinned))

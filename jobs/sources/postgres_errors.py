@@ -1,0 +1,273 @@
+"""Errors of Postgres tables that are read as sources."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tussock.jobs.chunks.failure import SourceAwayError
+from tussock.statestore.errors import InputError, RetryableError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tussock.jobs.postgres.connection import ServerFailure
+
+
+class DatabaseDeniedError(InputError):
+    """The Postgres server refuses the user of a source, or the user lacks a permission."""
+
+    source: str
+    place: str
+    reason: str
+    user: str
+    table: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.place} denies access: {self.reason}. The password comes from PGPASSWORD, "
+            "PGPASSFILE, a service file, or the option password '${env:NAME}'. The user needs to replicate and to "
+            f"read: `ALTER ROLE {self.user} REPLICATION`, `GRANT SELECT ON {self.table} TO {self.user}`. The next run "
+            "tries again."
+        )
+
+
+class DatabaseMissingError(InputError):
+    """The database or the service of a source does not exist."""
+
+    source: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.place}: {self.reason}. Create it (a database: `createdb NAME`), or correct "
+            "the options of the source. The next run tries again."
+        )
+
+
+class MissingTableError(InputError):
+    """The table of a source does not exist."""
+
+    source: str
+    table: str
+    place: str
+    near: tuple[str, ...]
+
+    def __str__(self) -> str:
+        near = f"Tables there: {', '.join(self.near)}. " if self.near else ""
+        return (
+            f"source {self.source!r}: {self.place} has no table {self.table}, or this user may not see it. {near}"
+            "Correct the option table 'schema.name', or create the table. The next run tries again."
+        )
+
+
+class LogLevelError(InputError):
+    """The log of a Postgres server does not contain changes of rows."""
+
+    source: str
+    place: str
+    level: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.place} has wal_level={self.level}, and reading changes needs "
+            "wal_level=logical. Run `ALTER SYSTEM SET wal_level = logical` as a superuser, and restart the server."
+        )
+
+
+class NoIdentityError(InputError):
+    """Deletions and updates of a table do not name the key of the source."""
+
+    source: str
+    table: str
+    finding: str
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.finding}, and the source declares PRIMARY KEY ({', '.join(self.key)}). "
+            f"Declare the table's own key, or let the log contain all old values: `ALTER TABLE {self.table} REPLICA "
+            "IDENTITY FULL`. The next run tries again."
+        )
+
+
+class UndeclaredTableError(InputError):
+    """A source of a Postgres table declares no columns or no key.
+
+    Args:
+        columns: the columns to declare, and the key.
+    """
+
+    source: str
+    table: str
+    columns: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: the source must declare its columns and its key. Those of {self.table}: "
+            f"CREATE SOURCE {self.source} ({self.columns}) USING postgres …"
+        )
+
+
+class OtherColumnsError(InputError):
+    """The columns of a Postgres table are not the declared ones."""
+
+    source: str
+    table: str
+    finding: str
+    exists: bool
+
+    def __str__(self) -> str:
+        after = (
+            "Its changes wait in the log, and its rows stay as they are. Give the table its declared columns again, "
+            f"and load it again (`tussock restate {self.source} --all`); or drop the source with its readers, and "
+            "create them with the present columns."
+            if self.exists
+            else "Correct the columns of the source."
+        )
+        return f"source {self.source!r}: {self.table}: {self.finding}. {after}"
+
+
+class LostSlotError(InputError):
+    """Changes that a source has not read are gone from the server's log."""
+
+    source: str
+    slot: str
+    finding: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.finding}. The changes since then cannot be read any more; rows already "
+            f"read stay. Load the table again, which takes only the difference: `tussock restate {self.source} --all`. "
+            "To prevent this, run more often than max_slot_wal_keep_size allows, and let no other program use the slot."
+        )
+
+
+class SharedSlotError(InputError):
+    """Another source of the same slot is held."""
+
+    source: str
+    slot: str
+    other: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r} shares slot {self.slot} with source {self.other!r}, which is held. Both wait, so "
+            f"that no transaction is divided. Follow the message of source {self.other!r}."
+        )
+
+
+class TableOutsideError(InputError):
+    """The publication does not contain all changes of a table. `remedy`: a statement between backticks."""
+
+    source: str
+    publication: str
+    finding: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.finding}. Run {self.remedy} as the owner of the table, or name another "
+            "publication in the option publication. The next run tries again."
+        )
+
+
+class OpenTransactionsError(InputError):
+    """A slot cannot be created while transactions are open that began before."""
+
+    source: str
+    slot: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: slot {self.slot} cannot be created while older transactions are open. End them: "
+            "`SELECT pid, xact_start, query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY 2`. The next "
+            "run tries again."
+        )
+
+
+class OmittedValueError(InputError):
+    """An update changed a key, and the log omits a long value of the row that did not change."""
+
+    source: str
+    table: str
+    column: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: an update of {self.table} changed the key, and the log omits the unchanged value "
+            f"of column {self.column!r}. Let the log contain it, `ALTER TABLE {self.table} REPLICA IDENTITY FULL`, and "
+            f"load the table again: `tussock restate {self.source} --all`."
+        )
+
+
+class LoggedValueError(InputError):
+    """A value of a Postgres table does not fit the declared type."""
+
+    source: str
+    table: str
+    column: str
+    declared: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: a value in column {self.column!r} of {self.table} is no {self.declared}: "
+            f"{self.reason}. Correct it in Postgres, and load the table again: `tussock restate {self.source} --all`. "
+            "Or create the source with the column as a string."
+        )
+
+
+class DatabaseRefusalError(InputError):
+    """The Postgres server refused a statement of a source for another reason."""
+
+    source: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.place} refused a statement: {self.reason}. Its rows stay as they are, and "
+            "everything else continues. The next run tries again."
+        )
+
+
+@contextmanager
+def translating_errors(source: str, place: str, user: str, table: str) -> Iterator[None]:
+    """Translate errors of psycopg that statements raise. Requires psycopg."""
+    import psycopg
+
+    from tussock.jobs.postgres.connection import first_line, statement_failure
+
+    try:
+        yield
+    except psycopg.Error as err:
+        raise _error_of(statement_failure(err), source, place, user, table, first_line(err)) from err
+
+
+def connection_error(
+    source: str, place: str, user: str, table: str, err: "psycopg.Error"
+) -> InputError | RetryableError:
+    """Return the error of a connection that could not be opened."""
+    from tussock.jobs.postgres.connection import connect_failure, first_line
+
+    return _error_of(connect_failure(err), source, place, user, table, first_line(err))
+
+
+def _error_of(
+    kind: "ServerFailure", source: str, place: str, user: str, table: str, reason: str
+) -> InputError | RetryableError:
+    from tussock.jobs.postgres.connection import ServerFailure
+
+    match kind:
+        case ServerFailure.AWAY | ServerFailure.BEATEN:
+            away = f"{place} does not answer: {reason}. Check the host, the port and the server"
+            return SourceAwayError(source, "", f"{away}. The source waits, and the next run tries again")
+        case ServerFailure.LOCKED:
+            text = f"{place}: {reason}. Another session uses the slot. The source waits, and the next run tries again"
+            return SourceAwayError(source, "", text)
+        case ServerFailure.DENIED:
+            return DatabaseDeniedError(source, place, reason, user, table)
+        case ServerFailure.MISSING:
+            return DatabaseMissingError(source, place, reason)
+    return DatabaseRefusalError(source, place, reason)

@@ -1,0 +1,110 @@
+"""Values of Postgres: the types of columns that a source may declare, and texts of the server as those types.
+
+    Postgres                              declared
+    smallint; integer; bigint             that type, or a wider one
+    real; double precision                float; double
+    numeric                               decimal(p,s) in which each value fits exactly
+    boolean; date; bytea                  boolean; date; binary
+    timestamp; timestamp with time zone   timestamp_ntz; timestamp
+    any type                              string: the server's text
+
+Sessions have fixed formats (SESSION), so the texts do not depend on settings of the server. A text that does not fit
+its type raises UnfitTextError, never NULL.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
+
+#: Settings of a session that decide texts.
+SESSION: Mapping[str, str] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "client_encoding": "UTF8",
+}
+_INTEGERS = {"int2": ("smallint", "int", "bigint"), "int4": ("int", "bigint"), "int8": ("bigint",)}
+_TYPES = {
+    **_INTEGERS,
+    "float4": ("float", "double"),
+    "float8": ("double",),
+    "bool": ("boolean",),
+    "date": ("date",),
+    "bytea": ("binary",),
+    "timestamp": ("timestamp_ntz",),
+    "timestamptz": ("timestamp",),
+}
+#: The identities of built-in types in pg_type, which never change.
+NAMES_BY_OID = {
+    16: "bool",
+    17: "bytea",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    700: "float4",
+    701: "float8",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+}
+
+
+class UnfitTextError(ValueError):
+    """A text does not fit the declared type."""
+
+
+def declared_type(name: str, modifier: int) -> str:
+    """Return the type to declare for a column of Postgres.
+
+    Args:
+        name: of its type in pg_type.
+        modifier: its precision and scale as pg_attribute has them; -1: none.
+    """
+    if name == "numeric":
+        if modifier < 4:
+            return "decimal(38,9)"
+        precision, scale = (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4) & 0x7FF ^ 0x400) - 0x400  # 11 bits, signed
+        return f"decimal({precision},{scale})" if 0 <= scale <= precision <= 38 else "string"
+    return _TYPES.get(name, ("string",))[0]
+
+
+def type_objection(name: str, declared: str) -> str | None:
+    """Return why a column of this type cannot be read as the declared type; None if it can."""
+    if declared == "string" or declared in _TYPES.get(name, ()):
+        return None
+    if name == "numeric" and declared.startswith("decimal("):
+        return None
+    allowed = " or ".join((*_TYPES.get(name, ()), *(("decimal(p,s)",) if name == "numeric" else ()), "string"))
+    return f"its type in Postgres is {name}, and the source declares {declared} (expected {allowed})"
+
+
+def decode_texts(texts: pa.Array, declared: str) -> pa.Array:
+    """Return texts of the server as values of a declared type. Raises UnfitTextError."""
+    kind = arrow_type(declared)
+    if kind == pa.string():
+        return texts
+    if kind == pa.binary():
+        return _decode_hex(texts)
+    if kind == pa.bool_():
+        return pc.equal(texts, "t")
+    try:
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            return texts.cast(pa.timestamp("us", "UTC")).cast(kind)
+        return texts.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        raise UnfitTextError(str(err).splitlines()[0]) from err
+
+
+def _decode_hex(texts: pa.Array) -> pa.Array:
+    """(n,) binary, from `\\x00ff`."""
+    from tussock.jobs.kernels.kernel import thread_kernel
+
+    decoded = thread_kernel().compute_columns("unhex(substr(c, 3)) AS c", pa.table([texts], ["c"]))["c"]
+    return one_array(decoded).cast(pa.binary())

@@ -1,0 +1,488 @@
+"""Tables of a Postgres server as sources, against the server's own tables at every epoch. No Spark."""
+
+import random
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.jobs.sinks.dying import KilledError, dying
+from tests.support.postgres import PostgresServer, password_set
+from tussock.jobs.barriers.release import release_taken_input
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.chunks.failure import SourceAwayError
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource, KeyedBy
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.credentials import MissingReferenceError
+from tussock.jobs.sources.errors import BadOptionError, CredentialInOptionError
+from tussock.jobs.sources.postgres_errors import (
+    DatabaseDeniedError,
+    DatabaseMissingError,
+    LogLevelError,
+    MissingTableError,
+    NoIdentityError,
+    OtherColumnsError,
+    UndeclaredTableError,
+)
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.trouble.restate import Restating
+from tussock.statestore.objectstore.local import LocalObjectStore
+
+ORDERS = (
+    Field("id", "bigint"),
+    Field("shop", "string"),
+    Field("amount", "decimal(10,2)"),
+    Field("note", "string"),
+    Field("at", "timestamp"),
+    Field("paid", "boolean"),
+    Field("raw", "binary"),
+)
+ITEMS = (Field("order_id", "bigint"), Field("place", "int"), Field("price", "double"), Field("day", "date"))
+TABLES = """
+    CREATE TABLE orders (id bigint PRIMARY KEY, shop text, amount numeric(10,2), note text, at timestamptz,
+                         paid boolean, raw bytea);
+    CREATE TABLE items (order_id bigint, place int, price float8, day date, PRIMARY KEY (order_id, place));
+    ALTER TABLE orders ALTER note SET STORAGE EXTERNAL
+"""
+LONG = "long text " * 1000  # longer than a page, so it is stored apart from its row
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer("wal_level=logical\nmax_replication_slots=30\nmax_wal_senders=30\n") as server, password_set():
+        yield server
+
+
+class Shop:
+    """A database with two tables, and a store that reads them."""
+
+    def __init__(self, server: PostgresServer, folder: Path, *, whole_rows: bool = False) -> None:
+        self.server, self.folder, self.name = server, folder, folder.name.replace("-", "_")[-40:]
+        server.create_database(self.name)
+        self.meta = new_store(folder / "store")
+        self.run(*TABLES.split(";"))
+        if whole_rows:
+            self.run("ALTER TABLE orders REPLICA IDENTITY FULL", "ALTER TABLE items REPLICA IDENTITY FULL")
+
+    def run(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        with psycopg.connect(self.server.address(self.name), password="secret") as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[call-overload]
+
+    def source(self, table: str, fields: tuple[Field, ...], *key: int, **options: str) -> CreateSource:
+        given = {"host": str(self.server.folder), "dbname": self.name, "user": "owner", "table": f"public.{table}"}
+        return CreateSource(table, "postgres", fields, given | {"slot": self.slot} | options, keyed=KeyedBy(key))
+
+    @property
+    def slot(self) -> str:
+        return f"s_{self.name}"
+
+    @property
+    def orders(self) -> CreateSource:
+        return self.source("orders", ORDERS, 0)
+
+    @property
+    def items(self) -> CreateSource:
+        return self.source("items", ITEMS, 0, 1)
+
+    def advance(self) -> None:
+        """A run: epochs over all waiting input, then the slot moves."""
+        for _ in advance_store(LocalRunner(), self.meta):
+            pass
+        release_taken_input(self.meta)
+
+    def holds(self) -> dict[str, str]:
+        return held_sources(self.meta.read_latest().catalog)
+
+    def assert_equal(self) -> None:
+        """The rows of each source are those of its table."""
+        assert self.holds() == {}
+        for name in ("orders", "items"):
+            there = self.server.read(self.name, f"SELECT * FROM {name}")
+            assert sorted(rows(self.meta, name), key=repr) == sorted(there, key=repr), name
+
+    def drop(self) -> None:
+        self.server.execute("postgres", f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+@pytest.fixture
+def shop(server: PostgresServer, tmp_path: Path) -> Shop:
+    return Shop(server, tmp_path)
+
+
+def test_a_source_has_the_rows_of_its_table_from_the_first_epoch_on(shop: Shop) -> None:
+    shop.run(
+        "INSERT INTO orders VALUES (1, 'a', 1.50, NULL, '2026-01-02 03:04:05.678+00', true, '\\x00ff'),"
+        " (2, '', -0.01, 'x,\"y\"\nz', NULL, NULL, NULL)",
+        "INSERT INTO items VALUES (1, 1, 'NaN', '2026-01-01'), (1, 2, 1e-7, NULL)",
+    )
+    append(shop.meta, shop.orders, shop.items)
+    shop.advance()
+    assert rows(shop.meta, "orders")[0][2] == Decimal("1.50")
+    shop.run("UPDATE items SET price = 0 WHERE place = 1")
+    shop.advance()
+    shop.assert_equal()
+    shop.run(
+        "UPDATE orders SET shop = 'b' WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+        "INSERT INTO orders VALUES (3, 'c', 3, NULL, NULL, false, NULL)",
+        "UPDATE items SET place = 7 WHERE place = 2",
+    )
+    shop.advance()
+    shop.assert_equal()
+    shop.run("TRUNCATE orders, items", "INSERT INTO orders VALUES (9, 'z', 9, NULL, NULL, false, NULL)")
+    shop.advance()
+    shop.assert_equal()
+
+
+class Changes:
+    """Random transactions over both tables, with long values, changed keys and truncations."""
+
+    def __init__(self, shop: Shop, seed: int, *, moves_long: bool) -> None:
+        self.shop, self.random, self.moves_long = shop, random.Random(seed), moves_long
+
+    def run(self) -> None:
+        """One transaction, of which an eighth is taken back."""
+        statements = [self._statement() for _ in range(self.random.randint(1, 12))]
+        with psycopg.connect(self.shop.server.address(self.shop.name), password="secret") as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[call-overload]
+            if self.random.random() < 0.125:
+                connection.rollback()
+
+    def _statement(self) -> str:
+        key, other, n = (self.random.randint(1, 15) for _ in range(3))
+        note = self.random.choice(["NULL", "''", f"'{n}'", f"repeat('{n} long ', 2000)"])
+        unused = "AND NOT EXISTS (SELECT 1 FROM orders WHERE id = {0})"
+        match self.random.randint(0, 11):
+            case 0 | 1 | 2:
+                values = f"{key}, 's{n}', {n}.25, {note}, to_timestamp({n} * 1.000001), {n} > 7, '\\x00{n:02x}'"
+                return f"INSERT INTO orders VALUES ({values}) ON CONFLICT (id) DO UPDATE SET shop = excluded.shop"
+            case 3 | 4:
+                return f"UPDATE orders SET amount = {n} WHERE id IN ({key}, {other})"
+            case 5:
+                return f"UPDATE orders SET note = {note} WHERE id = {key}"
+            case 6:
+                short = "" if self.moves_long else "AND coalesce(length(note), 0) < 100"
+                return f"UPDATE orders SET id = {key} WHERE id = {other} {short} {unused.format(key)}"
+            case 7:
+                return f"DELETE FROM orders WHERE id = {key}"
+            case 8 | 9:
+                return f"INSERT INTO items VALUES ({key}, {n}, {other} / 3.0, '2026-01-{n:02d}') ON CONFLICT DO NOTHING"
+            case 10:
+                return f"DELETE FROM items WHERE order_id = {key}"
+            case _:
+                kind = self.random.choice(
+                    ["TRUNCATE orders", "TRUNCATE items, orders", f"UPDATE items SET price = {n}"]
+                )
+                return kind if self.random.random() < 0.3 else f"UPDATE items SET price = {n} WHERE place = {key}"
+
+
+@pytest.mark.parametrize("whole_rows", [False, True])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 101))])
+def test_each_epoch_has_the_rows_of_the_tables(
+    server: PostgresServer, tmp_path: Path, seed: int, whole_rows: bool
+) -> None:
+    shop = Shop(server, tmp_path, whole_rows=whole_rows)
+    changes = Changes(shop, seed, moves_long=whole_rows)
+    append(shop.meta, shop.orders)
+    for step in range(12):
+        for _ in range(changes.random.randint(0, 6)):
+            changes.run()
+        if step == 2:
+            append(shop.meta, shop.items)  # joins the slot later
+        if step in (5, 9):
+            shop.meta = open_store(shop.folder / "store", writer=f"run {step}")
+        shop.advance()
+        if step >= 2:
+            shop.assert_equal()
+    shop.server.execute(shop.name, f"SELECT pg_drop_replication_slot('{shop.slot}')")
+    shop.drop()
+
+
+def commands_in(text: str) -> list[str]:
+    """The commands that a message prints."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def reload(shop: Shop, command: str) -> None:
+    """Run `tussock restate SOURCE --all`."""
+    words = command.split()
+    assert words[:2] == ["tussock", "restate"]
+    assert words[3:] == ["--all"]
+    Restating(shop.meta, words[2], Restated()).begin_restating()
+    shop.advance()
+
+
+def held_reason(shop: Shop, source: str = "orders") -> str:
+    shop.advance()
+    return shop.holds()[source]
+
+
+ROW = "INSERT INTO orders VALUES ({0}, 'a', {0}, NULL, NULL, NULL, NULL)"
+
+
+@pytest.fixture
+def read_shop(shop: Shop) -> Shop:
+    """Both sources have been read once."""
+    shop.run(*(ROW.format(n) for n in range(1, 6)), "INSERT INTO items VALUES (1, 1, 1, NULL)")
+    append(shop.meta, shop.orders, shop.items)
+    shop.advance()
+    shop.assert_equal()
+    return shop
+
+
+@pytest.mark.parametrize("loss", ["dropped", "advanced", "lost"])
+def test_a_lost_slot_holds_its_sources_until_their_tables_are_loaded_again(read_shop: Shop, loss: str) -> None:
+    shop = read_shop
+    shop.run(ROW.format(8), "DELETE FROM orders WHERE id = 1", "UPDATE items SET price = 7")
+    match loss:
+        case "dropped":
+            shop.run(f"SELECT pg_drop_replication_slot('{shop.slot}')")
+        case "advanced":
+            shop.run(f"SELECT pg_replication_slot_advance('{shop.slot}', pg_current_wal_lsn())")
+        case "lost":
+            lose_slot(shop)
+    shop.run("UPDATE orders SET amount = 5 WHERE id = 2")
+    assert f"slot {shop.slot}" in held_reason(shop)
+    for source in ("orders", "items"):
+        (command,) = commands_in(held_reason(shop, source))
+        reload(shop, command)
+    shop.assert_equal()
+    shop.run("DELETE FROM orders WHERE id = 2", "DELETE FROM items")
+    shop.advance()
+    shop.assert_equal()
+
+
+def lose_slot(shop: Shop) -> None:
+    """Let the log outgrow max_slot_wal_keep_size."""
+    server = shop.server
+    server.execute("postgres", "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    server.execute("postgres", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(4):
+            server.execute("postgres", "SELECT pg_switch_wal()")
+            server.execute("postgres", "CREATE TABLE IF NOT EXISTS filler (x text)")
+            server.execute("postgres", "INSERT INTO filler SELECT repeat('x', 100) FROM generate_series(1, 2000)")
+        server.execute("postgres", "CHECKPOINT")
+        status = server.read("postgres", f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{shop.slot}'")
+        assert status == [("lost",)]
+    finally:
+        server.execute("postgres", "ALTER SYSTEM RESET max_slot_wal_keep_size")
+        server.execute("postgres", "SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ("ALTER TABLE items DROP COLUMN price", "no column 'price'"),
+        ("ALTER TABLE items RENAME COLUMN price TO cost", "no column 'price'"),
+        ("ALTER TABLE items ALTER COLUMN price TYPE text", "column 'price'"),
+    ],
+)
+def test_other_columns_hold_all_sources_of_the_slot(read_shop: Shop, change: str, finding: str) -> None:
+    shop = read_shop
+    shop.run(change, "UPDATE orders SET amount = 9", "INSERT INTO items (order_id, place) VALUES (8, 8)")
+    assert finding in held_reason(shop, "items")
+    assert "source 'items', which is held" in shop.holds()["orders"]
+    match change.split()[3]:
+        case "DROP":
+            shop.run("ALTER TABLE items ADD COLUMN price float8")
+        case "RENAME":
+            shop.run("ALTER TABLE items RENAME COLUMN cost TO price")
+        case _:
+            shop.run("ALTER TABLE items ALTER COLUMN price TYPE float8 USING price::float8")
+    reload(shop, commands_in(held_reason(shop, "items"))[0])
+    shop.advance()
+    assert shop.holds() == {}
+    assert sorted(rows(shop.meta, "orders")) == sorted(shop.server.read(shop.name, "SELECT * FROM orders"))
+    there = shop.server.read(shop.name, "SELECT order_id, place, price, day FROM items")
+    assert sorted(rows(shop.meta, "items"), key=repr) == sorted(there, key=repr)
+
+
+def test_a_further_column_is_no_trouble(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run("ALTER TABLE orders ADD COLUMN more text DEFAULT 'x'", "UPDATE orders SET amount = 9 WHERE id = 2")
+    shop.advance()
+    there = shop.server.read(shop.name, "SELECT id, shop, amount, note, at, paid, raw FROM orders")
+    assert sorted(rows(shop.meta, "orders")) == sorted(there)
+
+
+def test_a_changed_key_beside_an_omitted_value_asks_for_all_old_values(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run(f"UPDATE orders SET note = '{LONG}' WHERE id = 1")
+    shop.run("UPDATE orders SET id = 100 WHERE id = 1")
+    identity, again = commands_in(held_reason(shop))
+    shop.run(identity)
+    reload(shop, again)
+    shop.advance()
+    shop.assert_equal()
+    shop.run("UPDATE orders SET id = 101 WHERE id = 100")
+    shop.advance()
+    shop.assert_equal()
+
+
+def test_a_value_that_does_not_fit_holds_the_sources(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run("UPDATE orders SET at = 'infinity' WHERE id = 1")
+    reason = held_reason(shop)
+    assert "column 'at'" in reason
+    shop.run("UPDATE orders SET at = NULL WHERE id = 1")
+    reload(shop, commands_in(reason)[0])
+    shop.assert_equal()
+
+
+def test_a_table_that_is_created_again_is_loaded_again(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run("DROP TABLE items", *(s for s in TABLES.split(";") if "items" in s))
+    shop.run("INSERT INTO items VALUES (5, 5, 5, NULL)")
+    reason = held_reason(shop, "items")
+    assert "dropped and created again" in reason
+    reload(shop, commands_in(reason)[0])
+    shop.advance()
+    shop.assert_equal()
+
+
+def test_a_table_that_left_the_publication_is_loaded_again(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run(f"ALTER PUBLICATION {shop.slot} DROP TABLE items", "DELETE FROM items", ROW.format(9))
+    reload(shop, commands_in(held_reason(shop, "items"))[0])
+    shop.advance()
+    shop.assert_equal()
+
+
+def describe(source: CreateSource) -> None:
+    reader = reader_of(source)
+    reader.check(source)
+    reader.describe(source, lambda: pytest.fail("no Spark"))
+
+
+def changed(source: CreateSource, **options: str) -> CreateSource:
+    return msgspec.structs.replace(source, options=source.options | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"password": "${env:WRONG}"}, DatabaseDeniedError, "password authentication failed"),
+        ({"password": "${env:NO_SUCH}"}, MissingReferenceError, "NO_SUCH"),
+        ({"password": "secret"}, CredentialInOptionError, "password"),
+        ({"dbname": "nowhere"}, DatabaseMissingError, "nowhere"),
+        ({"table": "public.order"}, MissingTableError, "public.items, public.orders"),
+        ({"host": "/nowhere"}, SourceAwayError, "does not answer"),
+        ({"slot": "Bad slot"}, BadOptionError, "lower-case"),
+        ({"max_changes": "0"}, BadOptionError, "max_changes"),
+        ({"changes": "upsert"}, BadOptionError, "changes"),
+        ({"path": "/a"}, BadOptionError, "path"),
+    ],
+)
+def test_a_statement_that_cannot_be_honoured_is_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], error: type[Exception], text: str
+) -> None:
+    monkeypatch.setenv("WRONG", "wrong")
+    with pytest.raises(error, match=re.escape(text)) as raised:
+        describe(changed(shop.orders, **options))
+    assert "secret" not in str(raised.value)
+
+
+def test_columns_that_the_table_does_not_have_are_refused(shop: Shop) -> None:
+    with pytest.raises(OtherColumnsError, match="no column 'what'"):
+        describe(msgspec.structs.replace(shop.orders, fields=(*ORDERS, Field("what", "int"))))
+    with pytest.raises(OtherColumnsError, match="numeric"):
+        describe(msgspec.structs.replace(shop.orders, fields=(Field("id", "bigint"), Field("amount", "int"))))
+    with pytest.raises(UndeclaredTableError, match=r"id bigint, .* PRIMARY KEY \(id\)"):
+        describe(msgspec.structs.replace(shop.orders, fields=(), keyed=None))
+
+
+def test_a_table_without_the_key_asks_for_all_old_values(shop: Shop) -> None:
+    shop.run("CREATE TABLE plain (id bigint, v int)", "INSERT INTO plain VALUES (1, 1)")
+    plain = shop.source("plain", (Field("id", "bigint"), Field("v", "int")), 0)
+    with pytest.raises(NoIdentityError) as raised:
+        describe(plain)
+    shop.run(*commands_in(str(raised.value)))
+    describe(plain)
+    append(shop.meta, plain)
+    shop.advance()
+    shop.run("UPDATE plain SET v = 2", "INSERT INTO plain VALUES (3, 3)", "UPDATE plain SET id = 4 WHERE id = 3")
+    shop.advance()
+    assert rows(shop.meta, "plain") == [(1, 2), (4, 3)]
+
+
+def test_a_user_gets_each_permission_by_the_printed_commands(shop: Shop) -> None:
+    shop.run("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN PASSWORD 'secret'")
+    source = changed(shop.orders, user="reader")
+    with pytest.raises(DatabaseDeniedError, match="REPLICATION") as denied:
+        describe(source)
+    shop.run(*commands_in(str(denied.value)))
+    describe(source)
+    append(shop.meta, source)
+    (statement,) = commands_in(held_reason(shop))
+    shop.run(statement)
+    shop.run(ROW.format(1))
+    shop.advance()
+    assert shop.holds() == {}
+    assert len(rows(shop.meta, "orders")) == 1
+    shop.run(f"SELECT pg_drop_replication_slot('{shop.slot}')")
+
+
+def test_a_server_without_logical_changes_names_the_setting(tmp_path: Path) -> None:
+    with PostgresServer() as plain, password_set():
+        shop = Shop(plain, tmp_path)
+        with pytest.raises(LogLevelError) as raised:
+            describe(shop.orders)
+        (command,) = commands_in(str(raised.value))
+        plain.execute("postgres", command)
+        plain.kill()
+        plain.start()
+        describe(shop.orders)
+
+
+def test_the_log_before_a_committed_position_is_released(read_shop: Shop) -> None:
+    def confirmed() -> Any:
+        query = f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{shop.slot}'"
+        return shop.server.read(shop.name, query)[0][0]
+
+    shop = read_shop
+    before = confirmed()
+    shop.run(ROW.format(20))
+    assert confirmed() == before
+    shop.advance()
+    assert confirmed() > before
+
+
+REQUESTS = (
+    (psycopg.Connection, "execute"),
+    (psycopg.Cursor, "execute"),
+    (psycopg.Cursor, "copy"),
+    (LocalObjectStore, "put"),
+    (LocalObjectStore, "put_if_absent"),
+)
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.deep)])
+def test_a_run_that_dies_anywhere_neither_loses_nor_repeats_a_change(shop: Shop, kills: int) -> None:
+    changes, killed = Changes(shop, 7, moves_long=False), 0
+    append(shop.meta, shop.orders, shop.items)
+    while killed < kills:
+        changes.run()
+        while True:
+            try:
+                with dying(REQUESTS, changes.random.randint(0, 240)):
+                    shop.advance()
+            except KilledError:
+                killed += 1
+                shop.meta = open_store(shop.folder / "store", writer=f"run {killed}")
+            else:
+                break
+        shop.advance()
+        shop.assert_equal()
