@@ -14,6 +14,9 @@ from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import count_rejects
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.errors import ChangedFileError
+from tussock.jobs.sources.keyed import is_log
+from tussock.jobs.sources.postgres import slot_lag
+from tussock.jobs.sources.postgres_slot import SlotState
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import InputError, RetryableError
@@ -51,6 +54,9 @@ class SourceFacts(msgspec.Struct, frozen=True):
     read_by: str = "the engine"  # who reads its files: `Spark (reason)`, or the engine and Spark
     by_spark_files: int = 0  # taken files that Spark reads although the engine reads others
     late_changes: int | None = None  # changes that were older than the row of their key; None: the source has no key
+    # Bytes of log that a Postgres server keeps for the source's slot, and may keep further; None: no slot, or no limit.
+    log_bytes: int | None = None
+    log_bytes_left: int | None = None
 
 
 def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
@@ -101,7 +107,9 @@ def _source_facts(
     """Return the facts of one source. `moved`: its folder moved since the last epoch, which still has the old names."""
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
     (taken_files, taken_bytes), trouble, changed = reader.taken_total(table), "", False
+    slot: SlotState | None = None
     try:
+        slot = slot_lag(statement, table).state if is_log(statement) else None
         waiting = () if moved else reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
         waiting, trouble, changed = (), str(err), isinstance(err, ChangedFileError)
@@ -121,6 +129,8 @@ def _source_facts(
         changed,
         *_read_by(statement, table),
         _count_late(meta, version, relation),
+        None if slot is None else slot.held_bytes,
+        None if slot is None else slot.safe_bytes,
     )
 
 

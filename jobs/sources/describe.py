@@ -13,10 +13,12 @@ from tussock.jobs.logical.statements import CreateSource, RelativePath
 from tussock.jobs.settings.home import folder_of
 from tussock.jobs.settings.process import store_address
 from tussock.jobs.sources.kafka_cluster import SERVERS
+from tussock.jobs.sources.keyed import is_log
 from tussock.jobs.sources.listing import absolute_path
 from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
 from tussock.jobs.sources.other_store import STORE
 from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
+from tussock.jobs.sources.postgres_slot import TABLE, place_of
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
@@ -98,5 +100,7 @@ def place_text(source: CreateSource) -> str:
         return f"{options['relation']} of {options[STORE]}"
     if source.format == "iceberg":
         return f"{options['table']} of catalog {options['catalog']}"
+    if is_log(source):
+        return f"{options[TABLE]} of {place_of(source).shown}"
     topics = next((options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options), "")
     return options.get("path") or f"{topics} at {options[SERVERS]}"

@@ -243,7 +243,7 @@ class PostgresTables:
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        """See SourcePinner. The item is the log after the position, of all tables."""
+        """See SourcePinner. The item is the log after the position, of all tables of the server."""
         lag = slot_lag(source, taken)
         return (Item(f"log of slot {source.options[SLOT]}", lag.lag_bytes),) if lag.lag_bytes else ()
 

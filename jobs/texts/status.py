@@ -239,12 +239,21 @@ def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> s
             "?" if s.trouble else f"{s.waiting_files:,}",
             "" if s.trouble or not s.waiting_files else bytes_text(s.waiting_bytes),
             "" if s.oldest is None else _ago_text(s.oldest, now),
-            "held" if s.held else "cannot be checked" if s.trouble else "",
+            "held" if s.held else "cannot be checked" if s.trouble else _log_text(s),
         )
         for s in ordered[:most]
     ]
     names = ("source", "taken", "", "waiting", "", "oldest waiting", "")
     return _indented_table(names, rows, right=range(1, 5)) + _more_text(len(sources), most, "sources")
+
+
+def _log_text(source: SourceFacts) -> str:
+    """How much of its log a Postgres server keeps for a source."""
+    if source.log_bytes is None:
+        return ""
+    left = source.log_bytes_left
+    limit = "without a limit" if left is None else f"{bytes_text(max(0, left))} more until it is lost"
+    return f"the server keeps {bytes_text(source.log_bytes)} of log, {limit}"
 
 
 def _reader_lines(status: Status) -> Iterator[str]:

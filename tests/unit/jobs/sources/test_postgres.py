@@ -3,6 +3,8 @@
 import random
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, KeyedBy
 from tussock.jobs.sources.base import Restated
@@ -34,7 +37,9 @@ from tussock.jobs.sources.postgres_errors import (
     UndeclaredTableError,
 )
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.texts.status import _sources_text
 from tussock.jobs.trouble.restate import Restating
+from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 ORDERS = (
@@ -53,6 +58,7 @@ TABLES = """
     CREATE TABLE items (order_id bigint, place int, price float8, day date, PRIMARY KEY (order_id, place));
     ALTER TABLE orders ALTER note SET STORAGE EXTERNAL
 """
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = "long text " * 1000  # longer than a page, so it is stored apart from its row
 
 
@@ -458,6 +464,39 @@ def test_the_log_before_a_committed_position_is_released(read_shop: Shop) -> Non
     assert confirmed() == before
     shop.advance()
     assert confirmed() > before
+
+
+def test_status_shows_how_much_log_a_server_keeps(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.run(ROW.format(30))
+    (orders, _) = list_sources(shop.meta)
+    assert orders.path.startswith("public.orders of Postgres")
+    assert orders.waiting_bytes > 0
+    assert orders.log_bytes is not None
+    text = _sources_text([orders], NOW, 5)
+    assert "the server keeps" in text
+    assert "without a limit" in text
+
+
+def test_two_runs_at_once_take_each_change_once(read_shop: Shop) -> None:
+    shop = read_shop
+    changes = Changes(shop, 11, moves_long=False)
+
+    def run(number: int) -> None:
+        meta = open_store(shop.folder / "store", writer=f"run {number}")
+        try:
+            for _ in advance_store(LocalRunner(), meta):
+                pass
+        except LostRaceError:
+            pass
+        release_taken_input(meta)
+
+    for _ in range(4):
+        changes.run()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(run, range(2)))
+        shop.advance()
+        shop.assert_equal()
 
 
 REQUESTS = (
