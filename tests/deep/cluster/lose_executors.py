@@ -47,7 +47,7 @@ class KillingExecutors:
             os.write(marker, f"{os.environ.get('SPARK_LOCAL_IP', gethostname())}\n".encode())
             os.kill(executor, signal.SIGKILL)
 
-    def into(self, _: object) -> AbstractContextManager[None]:
+    def add_to(self, _: object) -> AbstractContextManager[None]:
         return nullcontext()
 
 
