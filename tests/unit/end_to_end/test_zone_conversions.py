@@ -42,7 +42,7 @@ MODULES = {
     "DuckDB, which is refused if its rules are not the recorded ones": """
         jobs/reading/duck_query.py jobs/reading/duck_zones.py""",
     "Airflow's database: the times at which it starts runs": """
-        jobs/settings/ticks.py jobs/settings/pipeline.py jobs/settings/values.py
+        jobs/settings/ticks.py jobs/settings/pipeline.py jobs/settings/schedule.py jobs/settings/values.py
         plugins/tussock_timetable.py plugins/tussock_events.py""",
     "none: the times are in UTC, or have no zone": """
         jobs/kernels/kernel.py jobs/kernels/cast.py jobs/kernels/datetime.py jobs/sources/preview.py
