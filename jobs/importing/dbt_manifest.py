@@ -17,7 +17,7 @@ from tussock.jobs.settings.user_files import text_of
 from tussock.statestore.decoding import convert_value
 
 OLDEST_VERSION = 10
-COMPILE = "dbt compile --full-refresh"
+COMPILE = "`dbt compile --full-refresh`"
 
 
 class DbtMetadata(msgspec.Struct, frozen=True):
@@ -59,6 +59,7 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     """The configuration of a node. Values that a user writes in several forms are `Any`."""
 
     materialized: str | None = None
+    schema: str | None = None
     meta: dict[str, Any] = {}
     unique_key: Any = None
     pre_hook: tuple[Any, ...] = ()
@@ -225,26 +226,26 @@ def read_manifest(path: Path) -> DbtManifest:
         raise ProjectError(
             str(path),
             "no such file",
-            f"the manifest.json that dbt writes into the project's folder target/. Run `{COMPILE}` there, then import "
+            f"the manifest.json that dbt writes into the project's folder target/. Run {COMPILE} there, then import "
             "target/manifest.json",
         )
     try:
         manifest = convert_value(_without_nulls(json.loads(text_of(path))), DbtManifest)
     except (ValueError, msgspec.ValidationError) as err:
         finding = f"a file that is no manifest of dbt ({err})"
-        raise ProjectError(str(path), finding, f"a manifest.json that `{COMPILE}` wrote") from err
+        raise ProjectError(str(path), finding, f"a manifest.json that {COMPILE} wrote") from err
     version = re.search(r"manifest/v(\d+)", manifest.metadata.dbt_schema_version)
     if version is None or int(version[1]) < OLDEST_VERSION:
         finding = f"schema version {manifest.metadata.dbt_schema_version or 'none'}"
         raise ProjectError(
             str(path),
             finding,
-            f"manifest version {OLDEST_VERSION} or later. Run `{COMPILE}` with dbt 1.6 or later, then import again",
+            f"manifest version {OLDEST_VERSION} or later. Run {COMPILE} with dbt 1.6 or later, then import again",
         )
     models = [node for node in manifest.nodes_of("model") if node.language == "sql"]
     if models and not any(node.compiled_code for node in models):
         finding = "a manifest without compiled SQL, as `dbt parse` and `dbt docs` write it"
-        raise ProjectError(str(path), finding, f"compiled SQL. Run `{COMPILE}`, then import again")
+        raise ProjectError(str(path), finding, f"compiled SQL. Run {COMPILE}, then import again")
     return manifest
 
 

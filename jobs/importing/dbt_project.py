@@ -13,6 +13,7 @@ exposure, owner, tags     -> comments of their relations, and the owner and tags
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from tussock.jobs.importing.dbt_sources import seed_model, source_model, tags_of
 from tussock.jobs.importing.dbt_tests import key_assertion, test_assertions, unit_test_of, views_in_unit_tests
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.names import name_text, parts_of, relation_names, rename_relations
+from tussock.jobs.importing.names import parts_of, relation_name, relation_text, rename_relations
 from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest
 from tussock.statestore.errors import InputError
 
@@ -36,7 +37,7 @@ _BLOCK = re.compile(
     r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
 )
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
-_COMPILE_AGAIN = f"Run `{COMPILE}`, and import again"
+_COMPILE_AGAIN = f"Run {COMPILE}, and import again"
 _LEAST_FRAGMENT = 12  # characters of a branch that tell it from other SQL
 
 
@@ -105,8 +106,24 @@ class _Reading:
             source.unique_id: (source.schema or "", source.identifier or source.name)
             for source in self.manifest.sources.values()
         }
-        names = relation_names(sorted(set(places.values())))
-        return {identifier: names[place] for identifier, place in places.items()}
+        return {key: relation_name(self._pipeline_schema(schema), name) for key, (schema, name) in places.items()}
+
+    @cached_property
+    def _target_schema(self) -> str:
+        """The schema of dbt's target, to which dbt appends the schemas of models. Empty if unknown."""
+        found: Counter[str] = Counter()
+        for node in self.manifest.nodes.values():
+            schema, custom = node.schema or "", node.config.schema or ""
+            if not custom:
+                found[schema] += node.resource_type == "model"
+            elif schema.endswith(f"_{custom}"):
+                found[schema.removesuffix(f"_{custom}")] += 1
+        return min(found, key=lambda schema: (-found[schema], schema), default="")
+
+    def _pipeline_schema(self, schema: str) -> str:
+        """The schema of a relation, without the target's as a prefix; empty for the target's own."""
+        target = self._target_schema
+        return "" if schema == target else schema.removeprefix(f"{target}_") if target else schema
 
     @cached_property
     def qualified_names(self) -> Mapping[tuple[str, ...], str]:
@@ -168,8 +185,9 @@ class _Reading:
                 seed_model(node, self.names[node.unique_id], self.root), readers=self._readers(node.unique_id)
             )
         read = {name for node in self.manifest.nodes.values() for name in node.depends_on.nodes}
+        made = {self.names[node] for node in self.manifest.nodes if node in self.names}  # a seed may be a source too
         for identifier, source in sorted(self.manifest.sources.items()):
-            if identifier in read:
+            if identifier in read and self.names[identifier] not in made:
                 model = source_model(source, self.names[identifier], self.root, self._given)
                 yield replace(model, readers=self._readers(identifier))
 
@@ -243,7 +261,7 @@ class _Reading:
         words = "VIEW" if is_view else "MATERIALIZED VIEW"
         return replace(
             model,
-            statement=f"CREATE {words} {name_text(model.name)} AS\n{sql}",
+            statement=f"CREATE {words} {relation_text(model.name)} AS\n{sql}",
             reads=reads,
             notes=tuple(notes[1:] if is_view and materialized == "view" else notes),
         )
@@ -320,7 +338,7 @@ class _Reading:
             if sha256(file.read_text(encoding="utf-8", errors="replace").strip().encode()).hexdigest() != (
                 node.checksum.checksum
             ):
-                yield f"{node.original_file_path} changed after {self.path.name} was written: run `{COMPILE}`"
+                yield f"{node.original_file_path} changed after {self.path.name} was written: run {COMPILE}"
 
 
 def _query_note(where: str) -> str:

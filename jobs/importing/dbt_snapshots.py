@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tussock.jobs.importing.dbt_manifest import DbtNode
-from tussock.jobs.importing.names import name_text
+from tussock.jobs.importing.names import name_text, relation_text
 from tussock.jobs.importing.project import Model
 from tussock.jobs.logical.quoting import string_text
 
@@ -30,9 +30,11 @@ def snapshot_models(node: DbtNode, base: Model, sql: str, refusal: str) -> Itera
     rows, history = f"{base.name}__rows", f"{base.name}__history"
     keys = ", ".join(map(name_text, base.key))
     updated = str(node.config.updated_at)
-    yield Model(rows, "rows of a snapshot", base.place, f"CREATE VIEW {name_text(rows)} AS\n{sql}", reads=base.reads)
+    view = f"CREATE VIEW {relation_text(rows)} AS\n{sql}"
+    yield Model(rows, "rows of a snapshot", base.place, view, reads=base.reads)
+    flow_name = f"keep_{history}".replace(".", "_")
     flow = (
-        f"CREATE FLOW {name_text(f'keep_{history}')} AS AUTO CDC INTO {name_text(history)} FROM {name_text(rows)}\n"
+        f"CREATE FLOW {flow_name} AS AUTO CDC INTO {relation_text(history)} FROM {relation_text(rows)}\n"
         f"KEYS ({keys}) SEQUENCE BY {updated} STORED AS SCD TYPE 2"
     )
     yield Model(history, "history of a snapshot", base.place, flow, reads=(rows,), key=base.key)
@@ -44,13 +46,13 @@ def snapshot_models(node: DbtNode, base: Model, sql: str, refusal: str) -> Itera
         end = f"coalesce(__END_AT, {node.config.dbt_valid_to_current})"
     select = (
         f"SELECT * EXCEPT (__START_AT, __END_AT),\n  md5(concat_ws({string_text('|')}, {parts})) AS {scd_id},\n"
-        f"  {updated} AS {updated_at}, __START_AT AS {valid_from}, {end} AS {valid_to}\nFROM {name_text(history)}"
+        f"  {updated} AS {updated_at}, __START_AT AS {valid_from}, {end} AS {valid_to}\nFROM {relation_text(history)}"
     )
     note = (
         "it has every version that its input contains, ordered by updated_at. dbt has the versions that its runs saw. "
         "If the input replaces rows, only their current version is known"
     )
-    statement = f"CREATE VIEW {name_text(base.name)} AS\n{select}"
+    statement = f"CREATE VIEW {relation_text(base.name)} AS\n{select}"
     yield replace(base, statement=statement, reads=(history,), notes=(*base.notes, note))
 
 

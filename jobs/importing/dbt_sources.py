@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tussock.jobs.importing.dbt_manifest import DbtNode, DbtSource
-from tussock.jobs.importing.names import name_text
+from tussock.jobs.importing.names import relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, Script
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import string_text
@@ -145,12 +145,17 @@ def _with_statement(model: Model, wanted: _Wanted, root: Path) -> Model:
         fields = tuple(Field(f.name, wanted.types.get(f.name.lower(), f.type)) for f in inferred.source.fields)
         options = {**inferred.source.options, **wanted.options, "path": path}
         source = msgspec.structs.replace(inferred.source, fields=fields, options=options)
-        return replace(model, statement=source_text(source).rstrip(";"))
+        return replace(model, statement=_text_with_columns(source))
     options = {"path": path, **wanted.options}
     source = CreateSource(wanted.name, wanted.format, (), options)
     return replace(model, statement=_text_without_columns(source))
 
 
+def _text_with_columns(source: CreateSource) -> str:
+    text = source_text(msgspec.structs.replace(source, name="source")).rstrip(";")
+    return text.replace("CREATE SOURCE source ", f"CREATE SOURCE {relation_text(source.name)} ", 1)
+
+
 def _text_without_columns(source: CreateSource) -> str:
     options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
-    return f"CREATE SOURCE {name_text(source.name)} USING {source.format} OPTIONS ({options})"
+    return f"CREATE SOURCE {relation_text(source.name)} USING {source.format} OPTIONS ({options})"

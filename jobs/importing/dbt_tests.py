@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtUnitTest, UnitTestRows
-from tussock.jobs.importing.names import name_text
+from tussock.jobs.importing.names import name_text, relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Rows, Severity, UnitTest
 
 _ALWAYS = "!= 0"
@@ -36,7 +36,7 @@ def test_assertions(node: DbtNode, reading: Reading) -> Iterator[ProjectTest]:
     kind = f"test {node.test_metadata.name}" if node.test_metadata is not None else "test"
     base = ProjectTest(node.name, kind, ProjectPlace(node.original_file_path), "", description=node.description or "")
     if not node.compiled_code:
-        yield replace(base, refusal=f"it is not compiled. Run `{COMPILE}`, and import again")
+        yield replace(base, refusal=f"it is not compiled. Run {COMPILE}, and import again")
         return
     sql, reads, refusal = reading.sql_of(node.compiled_code)
     base = replace(base, select=sql, reads=reads, refusal=refusal)
@@ -66,7 +66,7 @@ def key_assertion(node: DbtNode, model: Model, manifest: DbtManifest) -> Iterato
         f"{model.name}__unique_key",
         "unique_key",
         model.place,
-        f"SELECT {columns_text}, count(*) AS rows\nFROM {name_text(model.name)}\nGROUP BY {columns_text}\n"
+        f"SELECT {columns_text}, count(*) AS rows\nFROM {relation_text(model.name)}\nGROUP BY {columns_text}\n"
         "HAVING count(*) > 1",
         reads=(model.name,),
         severity=Severity.WARNING,
@@ -152,7 +152,7 @@ def _tested_model(test: DbtUnitTest, manifest: DbtManifest) -> str:
 
 
 def _input_of(given: UnitTestRows, test: DbtUnitTest, manifest: DbtManifest) -> str:
-    """dbt's identifier of the node that an input such as `ref('orders')` names; empty if there is none."""
+    """dbt's identifier of the node that an input such as ref('orders') names; empty if there is none."""
     match = _INPUT.search(given.input)
     if match is None:
         return ""

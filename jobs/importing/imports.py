@@ -88,7 +88,7 @@ def import_project(
     changed = () if check else write_files(folder, texts)
     outdated = () if check else project.outdated
     notes = (*project.notes, *outdated, *missing_settings(folder, texts))
-    return ImportReport(project, folder, tuple(_report_lines(project, verdicts)), notes, changed, drift)
+    return ImportReport(project, folder, tuple(list_lines(project, verdicts)), notes, changed, drift)
 
 
 def path_from(pipelines: Path, path: Path) -> str:
@@ -106,15 +106,16 @@ def watch_project(
     before: tuple[tuple[str, int, int], ...] | None = None
     inputs: tuple[Path, ...] = ()
     while not stop.is_set():
-        if before is None or before != _stamps_of(inputs):
+        now = _stamps_of(inputs)
+        if now != before:
+            before = now
             try:
                 project = read()
-                inputs = project.inputs
-                before = _stamps_of(inputs)
+                if project.inputs != inputs:
+                    inputs, before = project.inputs, _stamps_of(project.inputs)
                 run(project)
             except InputError as err:
                 report_error(err)
-                before = before or _stamps_of(inputs)
         stop.wait(_LOOK_S)
 
 
@@ -130,7 +131,8 @@ def _stamps_of(paths: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
     return tuple(stamps)
 
 
-def _report_lines(project: ForeignProject, verdicts: Verdicts) -> list[ReportLine]:
+def list_lines(project: ForeignProject, verdicts: Verdicts) -> list[ReportLine]:
+    """The outcome of each part of a project: models in the order of their inputs, then tests, then other parts."""
     lines = [_model_line(model, verdicts[model.name]) for model in models_in_order(project.models)]
     for assertion in project.assertions:
         verdict = verdicts[file_of(assertion)]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tussock.jobs.catalog.definition import unbounded_costs
 from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.importing.names import schema_of
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, models_in_order
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.session import Session
@@ -56,6 +57,8 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
     verdicts: dict[str, StatementVerdict] = {}
     progress("binding the statements with Spark")
     with _empty_session() as session:
+        for schema in schemas_in(project):
+            session.execute(f"CREATE SCHEMA {schema}")
         for model in models_in_order(project.models):
             reason = model.refusal or _unread(model.reads, verdicts, model.name)
             verdicts[model.name] = StatementVerdict(reason) if reason else _bind_model(session, model, project.root)
@@ -63,6 +66,11 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
             reason = assertion.refusal or _unread(assertion.reads, verdicts)
             verdicts[file_of(assertion)] = StatementVerdict(reason) if reason else _bind_assertion(session, assertion)
     return verdicts
+
+
+def schemas_in(project: ForeignProject) -> list[str]:
+    """The schemas of a project's relations except the default one, sorted."""
+    return sorted({schema for model in project.models if (schema := schema_of(model.name))})
 
 
 def file_of(assertion: ProjectTest) -> str:

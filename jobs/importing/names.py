@@ -11,23 +11,29 @@ from tussock.jobs.logical.tokens import Token, tokens_of
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def relation_names(relations: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The name in the pipeline of each (schema, name) of a project.
+def relation_name(schema: str, name: str) -> str:
+    """The name in the pipeline of a relation of a project: `orders` in the default schema, else `staging.orders`.
 
-    The schema is left out, because a store has one namespace. Relations with equal names in several schemas get their
-    schema as a prefix.
+    Characters that a name of a pipeline cannot have become `_`.
+
+    Args:
+        schema: of the project; empty for the pipeline's default schema.
     """
-    by_name: dict[str, set[str]] = {}
-    for schema, name in relations:
-        by_name.setdefault(name.lower(), set()).add(schema)
-    return {
-        (schema, name): name.lower() if len(by_name[name.lower()]) == 1 else f"{schema}_{name}".lower()
-        for schema, name in relations
-    }
+    return ".".join(re.sub(r"[^a-z0-9_]", "_", part.lower()) for part in (schema, name) if part)
+
+
+def schema_of(relation: str) -> str:
+    """The schema of a relation of the pipeline; empty for the default schema."""
+    return relation.rpartition(".")[0]
+
+
+def relation_text(relation: str) -> str:
+    """The name of a relation in a statement."""
+    return ".".join(map(name_text, relation.split(".")))
 
 
 def name_text(name: str) -> str:
-    """The name of a relation or column in a statement, in backquotes if it needs them."""
+    """The name of a column in a statement, in backquotes if it needs them."""
     return name if _PLAIN.fullmatch(name) else quote_name(name)
 
 
@@ -66,7 +72,7 @@ def rename_relations(sql: str, names: Mapping[tuple[str, ...], str]) -> Renamed:
         if taken:
             name = names[_parts(chain[:taken])]
             reads.add(name)
-            text += sql[at : chain[0].start] + name_text(name)
+            text += sql[at : chain[0].start] + relation_text(name)
             at = chain[taken - 1].end
             chain = chain[:taken]
         elif not double_quotes and chain and any(token.text.startswith('"') for token in chain):

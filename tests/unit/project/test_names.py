@@ -31,6 +31,7 @@ PARSERS = {
     "jobs/sources/other_store_errors.py": "commands that errors print",
     "jobs/settings/home.py": "the place of a store, from its own address; commands that errors print",
     "jobs/facts/published.py": "commands that pages show",
+    "jobs/shell/import_commands.py": "the command in the first line of generated files",
     "jobs/shell/pipeline_commands.py": "commands that `tussock new` prints",
     "jobs/trouble/ways_around.py": "commands that errors print",
     "jobs/facts/health.py": "commands that the status prints",

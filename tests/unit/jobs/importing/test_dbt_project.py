@@ -140,7 +140,7 @@ def test_a_snapshot_without_times_of_its_changes_is_refused(
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"]["snapshot.bakery.price_history"]["config"].update(config)
 
-    assert words in model_of(read(change), "price_history").refusal
+    assert words in model_of(read(change), "history.price_history").refusal
 
 
 def test_a_source_without_a_place_has_the_option_that_names_it(read: ReadChanged, tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_a_source_without_a_place_has_the_option_that_names_it(read: ReadChanged
         node["compiled_code"] = node["compiled_code"].replace("bakery_raw.raw_shops", "raw.shops")
         node["depends_on"]["nodes"].append("source.bakery.raw.shops")
 
-    assert "--source raw.shops=PATH" in model_of(read(change), "shops").refusal
+    assert "--source raw.shops=PATH" in model_of(read(change), "raw.shops").refusal
     places = {"raw.shops": str(EXAMPLE.parents[1] / "seeds" / "raw_shops.csv")}
-    shops = model_of(read(change, DbtOptions(sources=places)), "shops")
-    assert shops.statement.startswith("CREATE SOURCE shops (\n    id int,\n    name string,")
-    assert "join shops s" in model_of(read(change, DbtOptions(sources=places)), "daily_sales").statement
+    shops = model_of(read(change, DbtOptions(sources=places)), "raw.shops")
+    assert shops.statement.startswith("CREATE SOURCE raw.shops (\n    id int,\n    name string,")
+    assert "join raw.shops s" in model_of(read(change, DbtOptions(sources=places)), "daily_sales").statement
     with pytest.raises(ProjectError, match=r"raw\.shops"):
         read(change, DbtOptions(sources={"raw.shop": "x"}))
 
@@ -223,13 +223,31 @@ def test_only_names_of_relations_are_replaced(sql: str, renamed: str) -> None:
     assert rename_relations(sql, {("db", "main", "orders"): "orders"}).sql == renamed
 
 
-def test_models_of_equal_names_in_two_schemas_get_different_relations(read: ReadChanged) -> None:
+def test_schemas_have_no_prefix_of_the_target(read: ReadChanged) -> None:
+    names = {model.name for model in read().models}
+    assert {"order_totals", "staging.stg_orders", "raw.raw_orders", "history.price_history"} <= names
+    assert "from staging.stg_orders o" in model_of(read(), "order_totals").statement
+
+
+def test_models_of_equal_names_in_two_schemas_are_two_relations(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"]["model.bakery.customers"]
         node.update(alias="daily_sales", schema="other", relation_name="other.daily_sales")
 
-    names = {model.name for model in read(change).models}
-    assert {"bakery_daily_sales", "other_daily_sales"} <= names
+    assert {"daily_sales", "other.daily_sales"} <= {model.name for model in read(change).models}
+
+
+def test_a_source_over_a_seed_is_one_relation(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["sources"]["source.bakery.raw.shops"] = {
+            "unique_id": "source.bakery.raw.shops", "source_name": "raw", "name": "shops", "identifier": "raw_shops",
+            "schema": "bakery_raw", "relation_name": "bakery_raw.raw_shops", "original_file_path": "models/raw.yml",
+        }  # fmt: skip
+        manifest["nodes"]["model.bakery.daily_sales"]["depends_on"]["nodes"].append("source.bakery.raw.shops")
+
+    names = [model.name for model in read(change).models]
+    assert names.count("raw.raw_shops") == 1
+    assert len(names) == len(set(names))
 
 
 def test_a_model_whose_file_changed_after_the_compile_is_reported(read: ReadChanged, tmp_path: Path) -> None:

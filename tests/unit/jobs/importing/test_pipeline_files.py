@@ -1,12 +1,14 @@
 """The files of an imported pipeline: their bytes, their owner, and the difference from the project."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from tussock.jobs.importing.errors import EditedFileError
-from tussock.jobs.importing.imports import ImportOutcome, import_project
+from tussock.jobs.importing.errors import EditedFileError, ProjectError
+from tussock.jobs.importing.imports import ImportOutcome, import_project, watch_project
 from tussock.jobs.importing.judge import StatementVerdict, Verdicts, file_of
 from tussock.jobs.importing.pipeline_files import texts_of
 from tussock.jobs.importing.project import (
@@ -168,3 +170,40 @@ def test_long_names_of_assertions_stay_different() -> None:
     files = {file_of(replace(ASSERTION, name="x" * 90 + end)) for end in "ab"}
     assert len(files) == 2
     assert max(map(len, files)) <= 84
+
+
+class ScriptedStop(Event):
+    """An event whose waits run one step each, and which is set after the last one."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self.steps = list(steps)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.steps.pop(0)()
+        if not self.steps:
+            self.set()
+        return self.is_set()
+
+
+def test_a_watch_imports_again_after_a_change_and_after_a_corrected_error(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text("1")
+    imported: list[str] = []
+    errors: list[str] = []
+
+    def read_project() -> ForeignProject:
+        if manifest.read_text() == "broken":
+            raise ProjectError("manifest.json", "a word", "a manifest")
+        return replace(PROJECT, inputs=(manifest,), description=manifest.read_text())
+
+    stop = ScriptedStop(
+        lambda: None,
+        lambda: manifest.write_text("broken"),
+        lambda: None,
+        lambda: manifest.write_text("other content"),
+        lambda: None,
+    )
+    watch_project(read_project, lambda one: imported.append(one.description), lambda err: errors.append(str(err)), stop)
+    assert imported == ["1", "other content"]
+    assert len(errors) == 1
