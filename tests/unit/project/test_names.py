@@ -15,6 +15,7 @@ PARSERS = {
     "statestore/objectstore/open.py": "addresses of stores",
     "statestore/objectstore/s3.py": "addresses of stores",
     "statestore/objectstore/clouds.py": "addresses of stores",
+    "statestore/objectstore/hdfs.py": "addresses of stores, and paths in requests",
     "jobs/sources/listing.py": "file: paths of sources",
     "jobs/delta/delta_log.py": "paths in a Delta log",
     "jobs/delta/named_files.py": "all readings of a path in a table, for the check that it is inside",
