@@ -80,10 +80,12 @@ def plan_merge(branch: MetaStore) -> Merge:
     mine, theirs = branch.read_latest(), parent.read_latest()
     ids = own_ids(mine.catalog)
     adopted = tuple(r for r in mine.catalog.live_relations() if r.id in ids)
-    dropped = {r.id for r in mine.catalog.relations if r.dropped is not None}
-    ended = tuple(r for r in theirs.catalog.live_relations() if r.id in dropped)
+    ended: tuple[Relation, ...] = ()
     if not _has_adopted(theirs, adopted):
         _require_mergeable(branch, mine, parent, theirs)
+        # At one epoch, the branch lacks only relations that it has ended. Its catalog may have forgotten them since.
+        kept = {r.id for r in mine.catalog.live_relations()}
+        ended = tuple(r for r in theirs.catalog.live_relations() if r.id not in kept)
     rows = {r.name: mine.rows[r.id] for r in adopted if r.id in mine.rows}
     live = [r.id for r in mine.catalog.live_relations()]
     facts = origin.number, live, [bytes(r.definition) for r in adopted]

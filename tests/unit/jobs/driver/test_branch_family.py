@@ -196,8 +196,11 @@ class Family:
     # --- checks
 
     def _check(self, name: str) -> None:
+        self._check_epoch(name, self.rng.choice(self._readable_epochs(name)))
+
+    def _readable_epochs(self, name: str) -> list[int]:
         version = self._open(name).read_latest()
-        self._check_epoch(name, self.rng.choice([e for e in version.epochs if e >= version.min_readable_epoch]))
+        return [epoch for epoch in version.epochs if epoch >= max(version.min_readable_epoch, 1)]
 
     def _check_epoch(self, name: str, epoch: int) -> None:
         self.counts["checked"] += 1
@@ -217,10 +220,8 @@ class Family:
                 continue
             vacuum_store(self._open(name))
         for name in self.changed:
-            version = self._open(name).read_latest()
-            for epoch in version.epochs:
-                if epoch >= version.min_readable_epoch:
-                    self._check_epoch(name, epoch)
+            for epoch in self._readable_epochs(name):
+                self._check_epoch(name, epoch)
             assert scrub_store(self._open(name).objects).is_whole
         for name in [name for name in self.changed if name != PARENT]:
             self._end_branch(name)

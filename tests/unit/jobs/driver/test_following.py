@@ -300,6 +300,23 @@ def test_a_merged_branch_gives_its_rows_to_the_parent_which_goes_on_with_them(tm
     assert before.epoch < version.epoch
 
 
+def test_a_branch_that_has_forgotten_the_relations_it_replaced_still_ends_them_in_the_parent(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=14)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()), Drop(RelationKind.VIEW, "alone"))
+    follow(branch)
+    pair.take_input()
+    follow(branch)
+    branch.publish(branch.read_latest().epoch)
+    branch.apply_retention(1)
+    assert all(relation.dropped is None for relation in branch.read_latest().catalog.relations), "forgotten"
+    merge = plan_merge(branch)
+    assert {r.name for r in merge.ended} == {"per_g", "per_n", "of_files", "pairs", "alone"}
+    version = merge_branch(branch, merge)
+    names = [r.name for r in version.catalog.live_relations()]
+    assert sorted(names) == ["of_files", "pairs", "per_g", "per_n", "s", "t"]
+
+
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_killed_merge_is_whole_or_absent_and_any_run_of_the_parent_may_finish_it(
     tmp_path: Path, computes: bool
