@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import split_name, sql_name
 from tussock.jobs.sql.sandbox import Sandbox, items, option_of
 from tussock.jobs.sql.spark_text import NoTextError, literal_text, parameters_of, write_node
 from tussock.statestore.meta.catalog import RelationKind
@@ -134,10 +135,11 @@ class FrameText:
 
     def _select_named(self, name: str, node: JavaObject) -> _Select:
         """A relation of the catalog, by its name."""
-        alias = self._new_alias(name)
-        shown = quote_name(name) if not _is_plain(name) else name
+        schema, own = split_name(name)
+        alias = self._new_alias(own)
+        shown = name if _is_plain(own) and _is_plain(schema) else sql_name(name)
         scope = {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in items(node.output())}
-        return _Select(shown if alias == name else f"{shown} AS {alias}", scope)
+        return _Select(shown if alias == own else f"{shown} AS {alias}", scope)
 
     def _plain_view_of(self, node: JavaObject) -> str | None:
         """The plain view of the catalog that a View represents."""

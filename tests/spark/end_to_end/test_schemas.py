@@ -166,3 +166,14 @@ def test_statements_on_rows_take_a_schema(session: Session, oracle: SparkSession
     assert past.to_pylist() == [{"id": 1, "price": 1100}, {"id": 3, "price": 3100}]
     changes_of = session.query(f"SELECT _change_type, id FROM table_changes('b.costs', {before})")
     assert sorted(row["id"] for row in changes_of.to_pylist()) == [1, 3]
+
+
+def test_a_view_of_dataframes_over_schemas_has_their_names_in_its_text(session: Session, oracle: SparkSession) -> None:
+    left, right = session.table("a.orders"), session.table("b.orders")
+    made = left.join(right, left.id == right.id).select(left.id, right.price)
+    session.create_view("b.of_frames", made)
+    session.flush()
+    (shown,) = session.execute("SHOW CREATE b.of_frames")
+    assert shown.table is not None
+    _, _, text = shown.table.to_pylist()[0]["statement"].partition(" AS ")
+    assert rows_of(session.read("b.of_frames")) == rows_of(oracle.sql(text).toArrow()) != {}

@@ -19,10 +19,13 @@ from tussock.jobs.catalog.schemas import (
     schemas_of,
 )
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.relation_names import flat_name
 from tussock.jobs.logical.statements import CreateSchema, CreateTable, CreateView, Drop, DropSchema, Statement
+from tussock.jobs.operations.files import created_in_files
 from tussock.jobs.reading.duck_query import duck_rows
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.publishing import DeltaSettings, IcebergSettings, ParquetSettings, PublishSettings
 from tussock.jobs.sinks.publication import publish_tables
 from tussock.statestore.errors import InputError
@@ -149,3 +152,24 @@ def test_a_schema_is_dropped_when_it_is_empty_or_with_everything_that_reads_it()
     left = catalog_after(DropSchema("b", cascade=True))
     assert [relation.name for relation in left.live_relations()] == ["orders", "a.orders", "a.daily"]
     assert schemas_of(catalog_after(CreateSchema("a", if_not_exists=True))) == ("a", "b", "default")
+
+
+def test_the_assets_of_a_pipeline_have_the_schemas_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines" / "shop"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        'name = "shop"\nstore = "s"\nsql = ["all.sql"]\n[catalogs]\nmain = "{schema}"'
+    )
+    (folder / "all.sql").write_text(
+        """CREATE SOURCE raw.`orders` USING csv; USE staging; CREATE OR REPLACE MATERIALIZED VIEW Orders AS SELECT 1;
+        CREATE MATERIALIZED VIEW main.marts.orders AS SELECT 1; CREATE FLOW f AS AUTO CDC INTO customers FROM x;
+        USE default; CREATE MATERIALIZED VIEW orders AS SELECT 1"""
+    )
+    views = created_in_files(load_pipeline(folder), RelationKind.VIEW)
+    assert views == ("staging.orders", "marts.orders", "staging.customers", "orders")
+    assert created_in_files(load_pipeline(folder), RelationKind.SOURCE) == ("raw.orders",)
+
+
+def test_the_metrics_of_all_schemas_have_equally_many_parts() -> None:
+    assert [flat_name(name).count(".") for name in TABLES] == [0, 0, 0]
+    assert len({flat_name(name) for name in (*TABLES, "a_orders")}) == len(TABLES) + 1
