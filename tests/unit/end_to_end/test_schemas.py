@@ -1,6 +1,7 @@
 """Relations of one name in several schemas are stored, read, published and dropped apart. No JVM."""
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
+from tests.support.jobs.driver.embedded import rows as stored_rows
 from tests.support.jobs.sinks.delta_readers import package_rows
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.definition import UnknownRelationError
@@ -173,3 +175,28 @@ def test_the_assets_of_a_pipeline_have_the_schemas_of_its_files(tmp_path: Path) 
 def test_the_metrics_of_all_schemas_have_equally_many_parts() -> None:
     assert [flat_name(name).count(".") for name in TABLES] == [0, 0, 0]
     assert len({flat_name(name) for name in (*TABLES, "a_orders")}) == len(TABLES) + 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_relations_of_one_name_follow_a_model_and_their_copies_follow_them(seed: int, tmp_path: Path) -> None:
+    random, store = Random(seed), new_store(tmp_path / "store")
+    append(store, CreateSchema("a"), CreateSchema("b"), *(CreateTable(name, FIELDS, (0,)) for name in TABLES))
+    append(store, *(view_over(name, f"{name.removesuffix('orders')}daily") for name in TABLES))
+    model: dict[str, dict[int, tuple[int, int, int]]] = {name: {} for name in TABLES}
+    copies = DeltaSettings(to=str(tmp_path / "tables"))
+    for _ in range(4):
+        for name in random.sample(TABLES, k=2):
+            rows = [(random.randrange(6), random.randrange(3), random.randrange(100)) for _ in range(4)]
+            insert(store, name, *rows)
+            model[name].update({row[0]: row for row in rows})
+        store.publish(epoch(store).epoch)
+        publish_tables(store, copies)
+        for name, by_key in model.items():
+            assert stored_rows(store, name) == sorted(by_key.values())
+            view = f"{name.removesuffix('orders')}daily"
+            expected = [
+                (g, sum(a for _, h, a in by_key.values() if h == g)) for g in {g for _, g, _ in by_key.values()}
+            ]
+            assert sorted(stored_rows(store, view)) == sorted(expected), view
+            copy = package_rows(DeltaTable(str(tmp_path / "tables" / view))).to_pylist()
+            assert sorted(tuple(row.values()) for row in copy) == expected, view
