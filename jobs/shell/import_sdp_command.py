@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def _run_sdp(chosen: argparse.Namespace) -> int:
     from tussock.jobs.importing.sdp_project import SourcePlace
+    from tussock.jobs.importing.sdp_spec import read_spec
     from tussock.jobs.spark.session import joined_spark
 
     places: dict[str, SourcePlace] = {}
@@ -31,6 +32,7 @@ def _run_sdp(chosen: argparse.Namespace) -> int:
         places[name] = SourcePlace(path if is_address else os.path.abspath(path))  # noqa: PTH100  keeps links
         words += ["--source", f"{name}={path_in_command(path)}"]
     words += ["--name", chosen.name] if chosen.name else []
+    read_spec(Path(chosen.spec))  # an invalid file is an error before Spark starts
     with joined_spark() as spark:  # the files, the binder and a trial share it
         return run_import(chosen, lambda: _read_project(Path(chosen.spec), chosen.name, places, spark), " ".join(words))
 
