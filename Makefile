@@ -9,17 +9,20 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up unit test test-deep truth matrix check bench bench-store secrets containers docs site tutorial wheel \
+.PHONY: help setup demo postgres-demo up unit test test-deep truth matrix check bench bench-store secrets containers docs site tutorial wheel \
 	clean lock
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install requirements.lock into .venv, find or install Java, and archive Spark's classes
 	@scripts/setup.sh
 
 demo: setup ## run days of real flights through Airflow, and compare every view with Spark
 	@python scripts/demo.py
+
+postgres-demo: setup ## read tables of a Postgres server, and publish views to it, on a server of its own
+	@python scripts/postgres_demo.py
 
 up: setup ## start Airflow on http://localhost:8080, for this machine only, and print its password
 	@scripts/airflow.sh up
