@@ -239,8 +239,8 @@ class HdfsObjectStore:
                 return
             raise
         entries = json.loads(body)["FileStatuses"]["FileStatus"]
-        found = [(folder + one["pathSuffix"] + "/" * (one["type"] == _DIRECTORY), one) for one in entries]
-        for name, status in sorted(found, key=lambda entry: entry[0].encode()):
+        by_name = [(folder + one["pathSuffix"] + "/" * (one["type"] == _DIRECTORY), one) for one in entries]
+        for name, status in sorted(by_name, key=lambda entry: entry[0].encode()):
             if name.endswith("/"):
                 is_wanted = name.startswith(prefix) or prefix.startswith(name)
                 if is_wanted and (start_after.startswith(name) or name.encode() > start_after.encode()):
