@@ -31,7 +31,7 @@ from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, Proje
 from tussock.statestore.errors import InputError
 
 SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
-_STORED = ("table", "incremental", "materialized_view", "streaming_table", "dynamic_table")
+_STORED = ("table", "incremental", "external", "materialized_view", "streaming_table", "dynamic_table")
 _QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
 _BLOCK = re.compile(
     r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
@@ -255,6 +255,7 @@ class _Reading:
                 if materialized == "view"
                 else []
             ),
+            *(["the file that dbt-duckdb writes is not written: use [publish]"] if materialized == "external" else []),
             *([describe_translation(self.options.dialect)] if self.options.dialect else []),
             *self._query_notes(node),
         ]

@@ -4,6 +4,7 @@ The place of a source comes from `--source name=path`, from `external_location` 
 `external: {location: …}` (dbt_external_tables).
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
     if (call := _CALL.match(place)) is not None:
         format_name, place = call["format"].removesuffix("_auto").removesuffix("_scan"), call["path"]
     if not re.match(r"[a-z0-9]+:", place):
-        place = str(root / place)
+        place = os.path.normpath(root / place)
     format_name = format_name or _format_of(place, source)
     types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}
     return _with_statement(model, _Wanted(name, place, format_name, types, {}), root)

@@ -272,3 +272,24 @@ def test_a_model_whose_file_changed_after_the_compile_is_reported(read: ReadChan
 )
 def test_types_of_projects_become_types_of_spark(declared: str, expected: str) -> None:
     assert spark_type(declared) == expected
+
+
+def test_a_model_that_dbt_writes_to_a_file_is_a_view_with_a_note(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["config"]["materialized"] = "external"
+
+    model = model_of(read(change), "order_totals")
+    assert model.statement.startswith("CREATE MATERIALIZED VIEW order_totals AS")
+    assert "[publish]" in model.notes[0]
+
+
+def test_a_declared_place_may_be_above_the_project(read: ReadChanged, tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["sources"]["source.bakery.raw.shops"] = {
+            "unique_id": "source.bakery.raw.shops", "source_name": "raw", "name": "shops", "identifier": "shops",
+            "schema": "raw", "original_file_path": "models/raw.yml",
+            "meta": {"external_location": f"../{tmp_path.name}/seeds/raw_{{name}}.csv"},
+        }  # fmt: skip
+        manifest["nodes"]["model.bakery.daily_sales"]["depends_on"]["nodes"].append("source.bakery.raw.shops")
+
+    assert "path '${data}/seeds/raw_shops.csv'" in model_of(read(change), "raw.shops").statement
