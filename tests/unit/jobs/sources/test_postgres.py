@@ -16,6 +16,7 @@ import pytest
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.jobs.sinks.dying import KilledError, dying
 from tests.support.postgres import PostgresServer, password_set
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.failure import SourceAwayError
@@ -453,7 +454,7 @@ def test_a_server_without_logical_changes_names_the_setting(tmp_path: Path) -> N
         describe(shop.orders)
 
 
-def test_the_log_before_a_committed_position_is_released(read_shop: Shop) -> None:
+def test_the_log_is_released_after_the_commit_and_not_before(read_shop: Shop) -> None:
     def confirmed() -> Any:
         query = f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{shop.slot}'"
         return shop.server.read(shop.name, query)[0][0]
@@ -461,9 +462,12 @@ def test_the_log_before_a_committed_position_is_released(read_shop: Shop) -> Non
     shop = read_shop
     before = confirmed()
     shop.run(ROW.format(20))
+    assert inject_barrier(shop.meta) is not None
+    release_taken_input(shop.meta)
     assert confirmed() == before
     shop.advance()
     assert confirmed() > before
+    shop.assert_equal()
 
 
 def test_status_shows_how_much_log_a_server_keeps(read_shop: Shop) -> None:
