@@ -13,6 +13,7 @@ These benchmarks have their own options and are not in `all`:
                                                  Spark itself
     python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow;
                                                  minutes
+    python -m benchmarks bills                   rows of the bills of deployments beside those that epochs read; minutes
     python -m benchmarks commands                CPU seconds of each command on the flights and on a new project;
                                                  minutes
     python -m benchmarks arrival-latency         from a file's arrival to readers, beside Structured Streaming; three
@@ -72,6 +73,7 @@ RESULTS = Path(__file__).parent / "results"
 ALONE = {
     "airflow": "benchmarks.airflow_run",
     "cold-start": "benchmarks.cold_start",
+    "bills": "benchmarks.bills",
     "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
     "arrival-latency": "benchmarks.arrival_latency",
