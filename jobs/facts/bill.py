@@ -34,8 +34,8 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 log = logging.getLogger(__name__)
 
-PAST = 20
-"""Usual epochs that an estimate is based on."""
+PAST = 5
+"""Usual epochs that an estimate is based on. More of them would lag behind a view that grows."""
 SECONDS_PER_ROW = 4e-6
 """CPU seconds of a row in one fragment, for a store whose epochs do not show it: with runner `auto`, see nexmark.md."""
 DAYS = 30
@@ -236,16 +236,18 @@ def expected_rows(past: Sequence[EpochFacts]) -> Mapping[str, RelationRows]:
 def compare_rows(meta: MetaStore, epoch: EpochFacts) -> tuple[RowsCompared, ...]:
     """Return the rows of a committed epoch beside the expected ones.
 
-    Expected are the rows of the bill for an epoch that builds views of the last deployment, and otherwise the medians
-    of the usual epochs before it.
+    For an epoch that builds the views of the last deployment, the bill of this deployment has the expected rows.
+    Otherwise they are the medians of the usual epochs before it, and for views without any, those of the bill.
 
     Cost: at most READ + 2 GETs, eight in parallel.
     """
+    bill = read_bill(meta.objects)
     expected: dict[str, BillLine] = {}
     if epoch.mutation is None or epoch.mutation.kind not in _UNUSUAL:
+        expected = {} if bill is None else {line.name: line for line in bill.usual.lines}
         for name, rows in expected_rows(list_epochs(meta, READ, before=epoch.epoch)).items():
             expected[name] = BillLine(name, rows.rows_in, rows.rows_out, None, None, None)
-    elif (bill := read_bill(meta.objects)) is not None and bill.after == epoch.prev_epoch and bill.change is not None:
+    elif bill is not None and bill.after == epoch.prev_epoch and bill.change is not None:
         expected = {line.name: line for line in bill.change.lines}
     none = BillLine("", None, None, None, None, None)
     return tuple(

@@ -73,8 +73,8 @@ def test_the_cost_of_a_row_is_measured_once_epochs_differ_in_size() -> None:
     assert told.usual.rest.seconds == pytest.approx(FIXED_S)
     assert told.usual.rest.requests == pytest.approx(GETS + 3)
     (line,) = told.usual.lines
-    assert line.seconds == pytest.approx(1_000 * ROW_S)
-    assert line.dollars == pytest.approx(1_000 * ROW_S * 3.6 / 3600)
+    assert line.seconds == pytest.approx(1_400 * ROW_S)
+    assert line.dollars == pytest.approx(1_400 * ROW_S * 3.6 / 3600)
     alike = bill([past_epoch(n, 500) for n in range(1, 10)])
     assert not alike.measured
     assert alike.usual.lines[0].seconds == pytest.approx(1_000 * SECONDS_PER_ROW)
