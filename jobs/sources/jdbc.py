@@ -12,6 +12,12 @@ From there on, the source is a Parquet source with whole deliveries (deliveries.
 dump with the rows of the dump before is removed at once, so a run without changes has no epoch. The digest of a dump
 is independent of the order of its rows.
 
+With `changes 'upsert'`, a dump contains only the rows whose `watermark_column` is not smaller than the greatest value
+of the dump before, which `_watermark` records. Rows with this value are read again, because the database may have
+committed more of them since. As upserts they change nothing. Deleted rows are not seen.
+
+With `keep_dumps`, a run removes older dumps that committed epochs have taken.
+
 A folder gets its number by a rename. If two runs store a dump at once, one rename fails, and its dump is dropped. If
 the database cannot be read, the file `_failed` contains the reason, and holds the source until a later dump succeeds.
 """
@@ -29,7 +35,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.redaction import without_secrets
@@ -39,8 +45,10 @@ from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.files import RETAIN
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.keyed import CHANGES, RecordKind
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.spark_files import spark_errors
+from tussock.jobs.sources.taken import taken_files
 from tussock.statestore.errors import InputError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -64,7 +72,9 @@ OPTIONS = (
     "sessionInitStatement",
     "customSchema",
 )
-_DIGEST, _FAILED = "_digest", "_failed"
+WATERMARK, KEEP = "watermark_column", "keep_dumps"
+_OWN = (WATERMARK, KEEP)
+_DIGEST, _FAILED, _NEWEST = "_digest", "_failed", "_watermark"
 _DUMP = re.compile(r"\d{10}")
 
 
@@ -88,11 +98,13 @@ class JdbcTables(ParquetFiles):
     login: ClassVar[str] = REFERENCES_LOGIN
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        marked = {"recursiveFileLookup": "true", SNAPSHOT_DONE: "_SUCCESS"}
+        marked = {"recursiveFileLookup": "true"}
+        if options.get(CHANGES) == RecordKind.SNAPSHOT:
+            marked[SNAPSHOT_DONE] = "_SUCCESS"
         return marked | ({} if RETAIN in options else {RETAIN: "none"})
 
     def effect_of(self, option: str) -> OptionEffect:
-        return OptionEffect.AT_ONCE if option in OPTIONS else super().effect_of(option)
+        return OptionEffect.AT_ONCE if option in (*OPTIONS, *_OWN) else super().effect_of(option)
 
     def check(self, source: CreateSource) -> None:
         options = source.options
@@ -102,6 +114,8 @@ class JdbcTables(ParquetFiles):
         if (_TABLE in options) == (_QUERY in options):
             reason = f"a jdbc source needs the name of a table in {_TABLE}, or a SELECT in {_QUERY}, and not both"
             raise MissingOptionError(source.name, _TABLE, reason)
+        if KEEP in options and not (options[KEEP].isdecimal() and int(options[KEEP])):
+            raise BadOptionError(source.name, KEEP, options[KEEP], "expected the number of dumps to keep, such as '7'")
         if options["path"].startswith("s3:"):
             reason = "expected a folder of a file system that the epochs reach; dumps are stored there"
             raise BadOptionError(source.name, "path", options["path"], reason)
@@ -116,13 +130,19 @@ class JdbcTables(ParquetFiles):
         if (unknown := next((f for f in source.fields if f.name.lower() not in there), None)) is not None:
             reason = f"it has no column {unknown.name!r}; its columns: {', '.join(f.name for f in found)}"
             raise BadOptionError(source.name, *_place_of(source), reason)
+        fields = source.fields or found
+        watermark = source.options.get(WATERMARK)
+        if watermark is not None and watermark.lower() not in {f.name.lower() for f in fields}:
+            reason = f"it is no column of the source; its columns: {', '.join(f.name for f in fields)}"
+            raise BadOptionError(source.name, WATERMARK, watermark, reason)
         Path(source.options["path"]).mkdir(parents=True, exist_ok=True)
-        return source.fields or found
+        return fields
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
         """See SourcePinner. Raises DatabaseReadError if the newest dump failed."""
         if (dumping := _dumping.get()) is not None and source.name not in dumping.stored:
             dumping.stored.add(source.name)
+            remove_old_dumps(source, taken)
             with dumping.open_spark() as spark:
                 store_dump(source, spark)
         failed = Path(source.options["path"]) / _FAILED
@@ -178,8 +198,15 @@ def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Pa
     try:
         with _database_errors(source):
             columns = [quote_name(field.name) for field in source.fields]
-            _read_table(source, spark).select(*columns).write.mode("overwrite").parquet(str(writing))
-            digest = _digest_of(spark.read.parquet(str(writing)))
+            rows = _read_table(source, spark).select(*columns)
+            before = None if newest is None else folder / newest
+            if before is not None and (since := _since(source, before)) is not None:
+                rows = rows.where(since)
+            rows.write.mode("overwrite").parquet(str(writing))
+            written = spark.read.parquet(str(writing))
+            if WATERMARK in source.options and not _note_watermark(source, written, writing, before):
+                return None
+            digest = _digest_of(written)
         (writing / _DIGEST).write_text(digest)
         if newest is not None and (folder / newest / _DIGEST).read_text() == digest:
             return None
@@ -193,6 +220,43 @@ def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Pa
         return dump
     finally:
         shutil.rmtree(writing, ignore_errors=True)
+
+
+def _since(source: CreateSource, newest: Path) -> str | None:
+    """The condition for the rows that a dump of changed rows reads; None for all rows."""
+    if (column := source.options.get(WATERMARK)) is None:
+        return None
+    kind = next(field.type for field in source.fields if field.name.lower() == column.lower())
+    value, _, _ = (newest / _NEWEST).read_text().partition("\n")
+    return f"{quote_name(column)} >= CAST({string_text(value)} AS {kind})" if value else None
+
+
+def _note_watermark(source: CreateSource, written: "DataFrame", dump: Path, newest: Path | None) -> bool:
+    """Record the greatest watermark of a dump, and a digest of the rows that have it.
+
+    Returns whether the dump has other rows than the rows that the dump before it has at its watermark.
+    """
+    column = quote_name(source.options[WATERMARK])
+    greatest = written.selectExpr(f"CAST(max({column}) AS STRING) AS value").head()
+    value = None if greatest is None else greatest["value"]
+    if value is None:  # no row, or none with a value: the next run reads the table again
+        (dump / _NEWEST).write_text("")
+        return newest is None
+    kind = next(f.type for f in source.fields if f.name.lower() == source.options[WATERMARK].lower())
+    note = f"{value}\n{_digest_of(written.where(f'{column} = CAST({string_text(value)} AS {kind})'))}"
+    (dump / _NEWEST).write_text(note)
+    return newest is None or (newest / _NEWEST).read_text() != note
+
+
+def remove_old_dumps(source: CreateSource, taken: StorageTable | None) -> None:
+    """Remove the dumps that committed epochs have taken, except the newest `keep_dumps`. Without it, all dumps stay."""
+    if KEEP not in source.options or taken is None or taken.has_epochs_in_flight:
+        return
+    folder = Path(source.options["path"])
+    names = {Path(file.path).parent.name for file in taken_files(taken)}
+    dumps = sorted(path.name for path in folder.iterdir() if _DUMP.fullmatch(path.name) and path.name in names)
+    for name in dumps[: -int(source.options[KEEP])]:
+        shutil.rmtree(folder / name)
 
 
 def _read_table(source: CreateSource, spark: "SparkSession") -> "DataFrame":
@@ -231,5 +295,5 @@ def _place_of(source: CreateSource) -> tuple[str, str]:
 
 def _files_of(source: CreateSource) -> CreateSource:
     """The source as one of Parquet files."""
-    options = {name: value for name, value in source.options.items() if name not in OPTIONS}
+    options = {name: value for name, value in source.options.items() if name not in (*OPTIONS, *_OWN)}
     return msgspec.structs.replace(source, options=options)

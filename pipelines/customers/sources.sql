@@ -10,3 +10,8 @@ CREATE SOURCE IF NOT EXISTS orders (
     id bigint, customer bigint, amount decimal(10,2), status string, changed_at timestamp, op string, PRIMARY KEY (id)
 ) USING json OPTIONS (path '${data}/orders', changes 'operations', op_column 'op', sequence_by 'changed_at',
                       may_be_missing 'true');
+
+-- The same files as changes: each record stays a row, so that a flow can keep the history.
+CREATE SOURCE IF NOT EXISTS order_changes (
+    id bigint, customer bigint, amount decimal(10,2), status string, changed_at timestamp, op string
+) USING json OPTIONS (path '${data}/orders', may_be_missing 'true');

@@ -18,3 +18,21 @@ SELECT country, name, paid, place FROM (
     ) p ON p.customer = c.id
 )
 WHERE place <= 3;
+
+-- The history of each order (SCD type 2): one row per interval in which its status or amount stayed the same. A late
+-- change rewrites only the intervals of its order.
+CREATE FLOW follow_orders AS AUTO CDC INTO order_history FROM order_changes
+KEYS (id)
+APPLY AS DELETE WHEN op = 'D'
+SEQUENCE BY changed_at
+COLUMNS (id, customer, amount, status)
+STORED AS SCD TYPE 2
+TRACK HISTORY ON amount, status;
+
+-- How long orders stayed in a status, in hours. Intervals that have not ended do not count.
+CREATE MATERIALIZED VIEW IF NOT EXISTS hours_by_status AS
+SELECT status, count(*) AS intervals,
+       avg((unix_seconds(`__END_AT`) - unix_seconds(`__START_AT`)) / 3600) AS hours
+FROM order_history
+WHERE `__END_AT` IS NOT NULL
+GROUP BY status;

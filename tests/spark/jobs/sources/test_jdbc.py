@@ -112,6 +112,32 @@ def test_half_a_table_holds_the_source(spark: SparkSession, tmp_path: Path, data
         assert len(rows(session)) == 3
 
 
+def test_a_watermark_reads_only_changed_rows(spark: SparkSession, tmp_path: Path) -> None:
+    database = Database(spark, tmp_path / "shop")
+    at = "TIMESTAMP('2026-01-0{} 10:00:00.{}')"
+    database.run("CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(20), changed TIMESTAMP)")
+    for key in (1, 2, 3):
+        database.run(f"INSERT INTO customers VALUES ({key}, 'a', {at.format(key, 25)})")
+    text = SOURCE.replace("balance decimal(10,2)", "changed timestamp").replace("delete_limit '50%'", "keep_dumps '1'")
+    text = text.replace("'snapshot'", "'upsert', watermark_column 'changed'")
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
+        session.execute(text.format(folder=tmp_path / "dumps", database=tmp_path / "shop"))
+        epoch = session.flush().epoch
+        assert session.flush().epoch == epoch, "only the newest row was read again"
+        database.run(f"INSERT INTO customers VALUES (4, 'b', {at.format(3, 25)})")  # with the same watermark
+        assert session.flush().rows["customers"].rows_out == 1
+        database.run(f"UPDATE customers SET name = 'c', changed = {at.format(4, 0)} WHERE id = 1")
+        assert session.flush().rows["customers"].rows_out == 2
+        assert [row[:2] for row in rows(session)] == [("1", "c"), ("2", "a"), ("3", "a"), ("4", "b")]
+        read = spark.read.parquet(str(tmp_path / "dumps" / "0000000002")).collect()
+        assert sorted(row["id"] for row in read) == [1, 3, 4]
+        session.flush()
+        assert dumps(tmp_path) == ["0000000002"]
+        session.execute("CREATE MATERIALIZED VIEW late AS SELECT count(*) AS n FROM customers")
+        session.flush()
+        assert rows(session, "late") == [("4",)]
+
+
 @pytest.mark.parametrize(
     ("written", "instead", "error", "reason"),
     [
@@ -120,6 +146,13 @@ def test_half_a_table_holds_the_source(spark: SparkSession, tmp_path: Path, data
         ("'customers', changes", "'customers', user 'a', password 'b', changes", CredentialInOptionError, "password"),
         ("balance decimal(10,2)", "balances int", BadOptionError, "no column 'balances'"),
         ("dbtable 'customers'", "dbtable 'customer'", DatabaseReadError, "CUSTOMER"),
+        (
+            "'snapshot',\n             delete_limit '50%'",
+            "'upsert', watermark_column 'at'",
+            BadOptionError,
+            "no column",
+        ),
+        ("delete_limit '50%'", "keep_dumps 'all'", BadOptionError, "number of dumps"),
         ("dbtable 'customers',", "dbtable 'customers', password '${env:NO_SUCH}',", DatabaseReadError, "NO_SUCH"),
         ("PRIMARY KEY (id)", "PRIMARY KEY (ids)", SqlError, "ids"),
     ],
