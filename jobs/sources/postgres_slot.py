@@ -167,19 +167,19 @@ class Database:
     def read_table(self, source: CreateSource) -> ServedTable:
         """Return the table of a source. Raises MissingTableError."""
         schema, name = table_of(source)
-        found = self.read_row(
+        table_row = self.read_row(
             "SELECT c.oid::bigint, c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
             schema,
             name,
         )
-        if found is None:
+        if table_row is None:
             near = self.read_rows(
                 "SELECT schemaname || '.' || tablename FROM pg_tables"
                 " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1 LIMIT 10"
             )
             raise MissingTableError(source.name, table_text(source), self.place.shown, tuple(t for (t,) in near))
-        oid, identity = found
+        oid, identity = table_row
         columns = self.read_rows(
             "SELECT a.attname::text, t.typname::text, a.atttypmod,"
             " coalesce(a.attnum = ANY((SELECT i.indkey::int2[] FROM pg_index i"
@@ -252,13 +252,13 @@ class Database:
     def _row_filter(self, source: CreateSource) -> str | None:
         if self._connection.info.server_version < _ROW_FILTERS:
             return None
-        found = self.read_row(
+        row = self.read_row(
             "SELECT rowfilter FROM pg_publication_tables"
             " WHERE pubname = %s AND schemaname = %s AND tablename = %s AND rowfilter IS NOT NULL",
             self.place.publication,
             *table_of(source),
         )
-        return None if found is None else str(found[0])
+        return None if row is None else str(row[0])
 
     # --- the slot -----------------------------------------------------------------------------------------------------
 
@@ -268,14 +268,14 @@ class Database:
 
     def read_slot(self) -> SlotState | None:
         """Return the state of the slot; None if it does not exist."""
-        found = self.read_row(
+        state = self.read_row(
             "SELECT (coalesce(confirmed_flush_lsn, '0/0') - '0/0')::bigint, coalesce(wal_status, 'lost'),"
             " (pg_current_wal_insert_lsn() - coalesce(restart_lsn, pg_current_wal_insert_lsn()))::bigint, safe_wal_size"
             " FROM pg_replication_slots"
             " WHERE slot_name = %s AND slot_type = 'logical' AND database = current_database()",
             self.place.slot,
         )
-        return None if found is None else SlotState(*found)
+        return None if state is None else SlotState(*state)
 
     def create_slot(self, *, instead: bool) -> None:
         """Create the slot. `instead`: of one whose changes are lost. Raises OpenTransactionsError."""
@@ -300,12 +300,12 @@ class Database:
 
     def log_position(self) -> tuple[int, bool]:
         """Return the end of the log, and whether all of it is on disk."""
-        found = self.read_row(
+        position = self.read_row(
             "WITH at AS MATERIALIZED (SELECT pg_current_wal_insert_lsn() AS end)"
             " SELECT (at.end - '0/0')::bigint, pg_current_wal_flush_lsn() >= at.end FROM at"
         )
-        assert found is not None
-        return int(found[0]), bool(found[1])
+        assert position is not None
+        return int(position[0]), bool(position[1])
 
     def peek_log(self, until: int, most: int | None) -> Log:
         """Return the messages of the transactions that committed up to a position. They stay in the log.
