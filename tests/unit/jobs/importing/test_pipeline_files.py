@@ -17,9 +17,11 @@ from tussock.jobs.importing.project import (
     ProjectPlace,
     ProjectTest,
     Script,
+    Severity,
     UnitTest,
     models_in_order,
 )
+from tussock.jobs.quality.assertions import read_assertions
 from tussock.jobs.settings.pipeline import load_pipeline
 
 PLACE = ProjectPlace("models/a.sql", 3)
@@ -31,7 +33,7 @@ TOTAL = Model(
 )
 PYTHON = Model("scores", "model", PLACE, "", refusal="it is Python")
 READER = Model("best", "model", PLACE, "CREATE VIEW best AS SELECT * FROM scores", reads=("scores",))
-ASSERTION = ProjectTest("Total is 1?", "test", PLACE, "SELECT n FROM total WHERE n <> 1", reads=("total",))
+ASSERTION = ProjectTest("Total is 1?", "test", PLACE, "SELECT n FROM total WHERE n <> 1", ("total",), Severity.WARNING)
 UNIT = UnitTest("one row", PLACE, "total", {"orders": [{"id": 1, "name": "a: b", "day": None}]}, [{"n": 1}])
 PROJECT = ForeignProject(
     "dbt", "shop", Path("shop"), (Path("shop/manifest.json"),), "A shop.", (TOTAL, READER, PYTHON, SOURCE),
@@ -64,6 +66,7 @@ def test_an_imported_pipeline_loads_with_its_files(pipelines: Path) -> None:
     pipeline = load_pipeline(pipelines / "shop")
     assert [path.name for path, _ in pipeline.read_scripts()] == ["sources.sql", "views.sql"]
     assert [path.name for path, _ in pipeline.read_assertions()] == ["total_is_1.sql"]
+    assert [one.severity for one in read_assertions(pipeline)] == ["warning"]
     assert sorted(report.changed) == sorted(
         Path(name)
         for name in ("pipeline.toml", "sources.sql", "views.sql", "quality/total_is_1.sql", "tests/imported.yaml")
