@@ -67,11 +67,10 @@ def plan(pipeline: Pipeline) -> Any:
             pipeline = pipeline_of(name)
             deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
             bill = describe_bill(pipeline, deployment)
-        print(deployment_text(deployment, pipeline.argument, full=True))
+        print(deployment_text(deployment, pipeline.argument, full=True, bill=bill))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
-        steps = deployment_text(deployment, pipeline.argument, full=True, run_lines=APPROVED_LINES)
-        text = steps if bill is None else f"{bill}\n\n{steps}"
+        text = deployment_text(deployment, pipeline.argument, full=True, run_lines=APPROVED_LINES, bill=bill)
         return handed_on(text, deployment.approval.to_json(), deployment.digest)
 
     return compare(pipeline.name)

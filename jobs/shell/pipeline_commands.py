@@ -118,12 +118,13 @@ def _airflow_files(chosen: argparse.Namespace) -> None:
         "machine:\n"
         """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", """
         """"extra": {"deploy-mode": "client"}}'\n"""
-        "Each pipeline has five DAGs:\n"
+        "Each pipeline has six DAGs:\n"
         "  epoch_<pipeline>      updates the views and publishes them; runs on [schedule] of pipeline.toml\n"
         "  upkeep_<pipeline>     compaction, vacuum and retention; runs on [upkeep]\n"
         "  deploy_<pipeline>     applies changed SQL files; runs only when triggered\n"
         "  rebalance_<pipeline>  moves vnodes between units; runs only when triggered\n"
         "  verify_<pipeline>     compares views with Spark's results; runs on [verify], or only when triggered\n"
+        "  preview_<pipeline>    tries changed SQL files on a branch; runs only when triggered\n"
         "Run `tussock apply <pipeline>` before the first run."
     )
 
@@ -172,9 +173,8 @@ def _run_plan(chosen: argparse.Namespace) -> int:
 
     pipeline = named_pipeline(chosen)
     deployment = plan(pipeline, chosen.prune, chosen.resume, say, chosen.zone_rules)
-    if (bill := describe_bill(pipeline, deployment)) is not None:
-        print(f"{bill}\n")
-    print(deployment_text(deployment, pipeline.argument, chosen.full))
+    bill = describe_bill(pipeline, deployment, whole=chosen.bill)
+    print(deployment_text(deployment, pipeline.argument, chosen.full, bill=bill))
     if chosen.save is not None:
         write_text(Path(chosen.save), deployment.approval.to_json())
     return SOMETHING_TO_DO if deployment.pending else 0
@@ -187,6 +187,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print new statements and statements that will run in full, and the code of new functions",
     )
+    parser.add_argument("--bill", action="store_true", help="print rows, seconds, requests and dollars of each view")
     parser.add_argument("--save", metavar="FILE", help="write the plan to FILE, for `tussock apply --approved FILE`")
 
 

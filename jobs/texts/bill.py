@@ -27,19 +27,33 @@ def bill_text(bill: Bill) -> str:
     return "\n".join([align_cells(rows, _RIGHT), *_notes(bill)])
 
 
-def describe_bill(pipeline: Pipeline, deployment: Deployment) -> str | None:
-    """Estimate the bill of a deployment, with a note if `apply` would refuse it; None if nothing changes.
+def describe_bill(pipeline: Pipeline, deployment: Deployment, whole: bool = True) -> str:
+    """Estimate the bill of a deployment, with a note if `apply` would refuse it; empty if nothing changes.
+
+    Args:
+        whole: a table with a line per view. Otherwise one line.
 
     Cost: as `bill_of`.
     """
     bill = bill_of(pipeline, deployment) if deployment.pending else None
     if bill is None:
-        return None
+        return ""
+    text = bill_text(bill) if whole else _bill_line(bill)
     try:
         require_affordable(pipeline, bill)
     except OverLimitError as err:
-        return f"{bill_text(bill)}\nnote: `tussock apply` will refuse this: {err}"
-    return bill_text(bill)
+        return f"{text}\nnote: `tussock apply` will refuse this: {err}"
+    return text
+
+
+def _bill_line(bill: Bill) -> str:
+    """The sums: rows and seconds of the epoch that builds views, else of a usual one, and the dollars of a month."""
+    epoch, name = (bill.usual, "a usual epoch") if bill.change is None else (bill.change, "the next epoch")
+    rows, seconds = epoch.total.rows_read, epoch.total.seconds
+    if rows is None or seconds is None:
+        return "bill: not known before the first epoch"
+    month = "" if bill.dollars_a_month is None else f", and a month costs {dollars_text(bill.dollars_a_month)}"
+    return f"bill: {name} reads {rows:,} rows in about {seconds:.2f} s{month} (--bill shows each view)"
 
 
 def _past_text(past: int) -> str:

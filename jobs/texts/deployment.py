@@ -20,13 +20,16 @@ _SIGNS: Mapping[StepAction, str] = {
 _INSERTS_VALUES = re.compile(r"\s*INSERT\s+INTO\s+[^\s(]+\s*(\([^()]*\)\s*)?VALUES\b", re.IGNORECASE)
 
 
-def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, run_lines: int | None = None) -> str:
+def deployment_text(
+    deployment: Deployment, pipeline: str, full: bool = False, run_lines: int | None = None, bill: str = ""
+) -> str:
     """The steps that change something or need attention, then the outcome.
 
     Args:
         full: include the whole text of each statement that is new or runs, and the code of new functions. Changed
             statements show only their differences.
         run_lines: at most so many lines of each INSERT of VALUES that runs once.
+        bill: the text of the bill, for the line before the outcome.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(_step_subject(s)) for s in shown), default=0)
@@ -34,7 +37,7 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, r
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
         lines.append(f"{unchanged} unchanged")
-    return "\n".join([*lines, _outcome_text(deployment, pipeline)])
+    return "\n".join([*lines, *([bill] if bill else []), _outcome_text(deployment, pipeline)])
 
 
 def _step_subject(step: Step) -> str:

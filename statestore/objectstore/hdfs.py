@@ -90,11 +90,15 @@ class _Answer(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """An answer of WebHDFS that reports an error. `kind`: Java's class of the exception, or empty."""
+    """An answer of WebHDFS that reports an error: its status, and Java's class of the exception, or an empty text."""
 
-    def __init__(self, status: int, kind: str) -> None:
-        super().__init__(status, kind)
-        self.status, self.kind = status, kind
+    @property
+    def status(self) -> int:
+        return int(self.args[0])
+
+    @property
+    def kind(self) -> str:
+        return str(self.args[1])
 
     @property
     def is_transient(self) -> bool:

@@ -179,7 +179,7 @@ STATEMENTS = {
     "an option of another format": Bad(
         "CREATE SOURCE s (a int) USING orc OPTIONS (path '/x', dateFormat 'dd')",
         BadOptionError,
-        ("dateFormat", "its options: account, compression"),
+        ("dateFormat", "its options: account, columns, compression"),
     ),
     "Avro in a session without its module": Bad(
         "CREATE SOURCE s (a int) USING avro OPTIONS (path '/x')",

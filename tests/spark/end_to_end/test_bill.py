@@ -106,7 +106,7 @@ def test_a_limit_refuses_a_deployment_before_it_is_logged(shop: Pipeline) -> Non
         apply(refused)
     assert "by_price with" in str(told.value)
     assert open_meta(shop.store).log_end() == end
-    assert "`tussock apply` will refuse this" in (describe_bill(refused, plan(refused)) or "")
+    assert "`tussock apply` will refuse this" in describe_bill(refused, plan(refused))
     settings.write_text(SETTINGS + "[limits]\nrows_read = 100_000\ndollars_per_month = 1.0\n")
     assert apply(load_pipeline(shop.folder)).position == end, "the remedy: a higher limit"
 
@@ -132,7 +132,7 @@ def test_a_new_pipeline_has_no_bill_yet(tmp_path: Path, spark: SparkSession) -> 
     (folder / "views.sql").write_text(SOURCES)
     pipeline = load_pipeline(folder)
     deliver(folder, 0, 500)
-    assert describe_bill(pipeline, plan(pipeline)) is None, "there is no store"
+    assert describe_bill(pipeline, plan(pipeline)) == "", "there is no store"
     apply(pipeline)
     with Session(pipeline.store, spark, create=False) as session:
         session.flush()

@@ -64,7 +64,7 @@ FAILING: Mapping[str, tuple[str, str]] = {
             "SET spark.sql.ansi.enabled = false",
             "SET TIME ZONE 'Asia/Tokyo'",
             "USE other",
-            "CREATE DATABASE other",
+            "CREATE DATABASE other LOCATION '/nowhere'",
             "CREATE TABLE other USING parquet AS SELECT 1 AS a",
             "CREATE TEMPORARY VIEW other AS SELECT 1 AS a",
             "CREATE GLOBAL TEMPORARY VIEW other AS SELECT 1 AS a",

@@ -370,8 +370,8 @@ class ClusterRunner(LocalRunner):
                     one_stage.run_in_one_stage,
                     self._context,
                     self._slots,
-                    levels.task,
-                    levels.far,
+                    levels,
+                    {},
                     levels.measured.add_measurement,
                 )
             )

@@ -225,6 +225,8 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "add_columns": statements.AddColumns(
         _CREATE_TABLE, statements.CreateTable("orders", (*_FIELDS, Field("n", "int")), (0,), True), (b"held",)
     ),
+    "create_schema": statements.CreateSchema("staging", if_not_exists=True),
+    "drop_schema": statements.DropSchema("staging", if_exists=True, cascade=True),
     "record_zone": statements.RecordZone(_ZONE, "0123456789abcdef"),
     "change": statements.Change("orders", 3, _ROWS),
     "change_after": statements.Change("orders", 3, _ROWS, (7, 9)),

@@ -710,6 +710,10 @@ ELSEWHERE = {
         ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
     ),
     **dict.fromkeys(
+        ("LoggedValueError", "LostSlotError", "OmittedValueError", "OtherColumnsError"),
+        ("needs a Postgres server", "tests/unit/jobs/sources/test_postgres.py"),
+    ),
+    **dict.fromkeys(
         ("DependentViewsError", "PostgresDeniedError", "PostgresMissingError", "PostgresUnavailableError"),
         ("needs a Postgres server", "tests/unit/jobs/sinks/test_postgres.py"),
     ),
@@ -806,6 +810,7 @@ NOT_RUN = {
         ParentGoneError QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
+        MissingTableError NoIdentityError TableOutsideError UndeclaredTableError
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
         DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
         MissingPathError SourceContradictedError UnskippableVersionError
@@ -815,11 +820,14 @@ NOT_RUN = {
         OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableEpochError""",
     "The machine, the network or the bucket is at fault": """
         CannotPinError CatalogAccessError CatalogAwayError SinksNotPublishedError
+        DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError OpenTransactionsError
+        SharedSlotError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
+        MissingReferenceError
         MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
         NotInstalledError
         SparkReleaseError UnknownZoneError""",

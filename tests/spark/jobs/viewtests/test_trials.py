@@ -87,7 +87,7 @@ def told(shop: Path, text: str) -> str:
 # --- the shipped pipelines --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pipeline", "count"), [("flights", 10), ("tpch", 10), ("customers", 1), ("orders", 1)])
+@pytest.mark.parametrize(("pipeline", "count"), [("flights", 10), ("tpch", 10), ("customers", 2), ("orders", 1)])
 def test_the_tests_of_the_shipped_pipelines_pass(
     pipeline: str, count: int, spark: SparkSession, tmp_path: Path
 ) -> None:

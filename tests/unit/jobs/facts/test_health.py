@@ -146,7 +146,7 @@ def test_a_failure_that_a_later_task_records_keeps_the_interval_of_its_run(shop:
     with recorded_run(shop, "epoch", {"run": "mine"}, day):
         pass
     for run, interval in ("mine", ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00")), ("other", None):
-        record_failure(shop, "epoch", {"run": run}, clock_ms(), "the task's log has the reason")
+        record_failure(shop, "epoch", {"run": run}, clock_ms() + 1, "the task's log has the reason")
         found = run_record.last_run(shop.objects)
         assert found is not None
         assert found.interval == interval
