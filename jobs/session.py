@@ -375,7 +375,7 @@ class Session:
                     continue
                 version = self.meta.read_latest(proven=True)
                 proven = glances.are_proven_by(version)
-        release_taken_input(self.meta)
+        release_taken_input(self.meta, version)
         if summary is None:
             summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
         warn_of_held(version.catalog, interval)

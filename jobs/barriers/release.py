@@ -10,20 +10,24 @@ from tussock.jobs.sources.postgres import release_slots
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 log = logging.getLogger(__name__)
 
 
-def release_taken_input(meta: MetaStore) -> None:
+def release_taken_input(meta: MetaStore, version: HummockVersion | None = None) -> None:
     """Let servers remove the input that is committed.
 
     A failure is logged, and the next run repeats it. A branch releases nothing, because its parent may need the input.
 
-    Cost: reads the newest version; a connection per slot of the store's sources.
+    Args:
+        version: a committed version that was already read; None: the newest.
+
+    Cost: a connection per slot of the store's sources.
     """
     if meta.settings.origin is not None:
         return
-    version = meta.read_latest()
+    version = meta.read_latest() if version is None else version
     sources = [r for r in version.catalog.live_relations() if r.kind is RelationKind.SOURCE and is_log(statement_of(r))]
     if not sources:
         return

@@ -300,8 +300,9 @@ def commit_sealed(at: PipelineStore) -> HummockVersion:
     """Commit a sealed epoch. No effect if the epoch job committed it, which it does unless it was killed."""
     if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.read_manifest(barrier.epoch)) is not None:
         at.meta.commit_epoch(sealed)
-        release_taken_input(at.meta)
-    return at.meta.read_latest()
+    version = at.meta.read_latest()
+    release_taken_input(at.meta, version)
+    return version
 
 
 def holding_run(at: PipelineStore, dag: str) -> str | None:
