@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tussock.jobs.catalog.definition import unbounded_costs
 from tussock.jobs.catalog.statement_log import PendingCatalog
-from tussock.jobs.importing.names import schema_of
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, models_in_order
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, schema_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
 from tussock.statestore.errors import InputError
@@ -70,7 +70,7 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
 
 def schemas_in(project: ForeignProject) -> list[str]:
     """The schemas of a project's relations except the default one, sorted."""
-    return sorted({schema for model in project.models if (schema := schema_of(model.name))})
+    return sorted({schema_of(model.name) for model in project.models} - {DEFAULT_SCHEMA})
 
 
 def file_of(assertion: ProjectTest) -> str:

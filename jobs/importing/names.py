@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, join_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 
@@ -19,12 +20,11 @@ def relation_name(schema: str, name: str) -> str:
     Args:
         schema: of the project; empty for the pipeline's default schema.
     """
-    return ".".join(re.sub(r"[^a-z0-9_]", "_", part.lower()) for part in (schema, name) if part)
+    return join_name(_allowed_name(schema or DEFAULT_SCHEMA), _allowed_name(name))
 
 
-def schema_of(relation: str) -> str:
-    """The schema of a relation of the pipeline; empty for the default schema."""
-    return relation.rpartition(".")[0]
+def _allowed_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
 def relation_text(relation: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
 from tussock.jobs.importing.dbt_sources import spark_type
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.names import rename_relations
+from tussock.jobs.importing.names import relation_name, rename_relations
 from tussock.jobs.importing.project import ForeignProject, Model, Severity
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt" / "target" / "manifest.json"
@@ -293,3 +293,8 @@ def test_a_declared_place_may_be_above_the_project(read: ReadChanged, tmp_path: 
         manifest["nodes"]["model.bakery.daily_sales"]["depends_on"]["nodes"].append("source.bakery.raw.shops")
 
     assert "path '${data}/seeds/raw_shops.csv'" in model_of(read(change), "raw.shops").statement
+
+
+def test_a_schema_named_default_is_the_default_schema_of_the_pipeline() -> None:
+    assert relation_name("default", "Orders") == relation_name("", "orders") == "orders"
+    assert relation_name("Sales-EU", "orders") == "sales_eu.orders"
