@@ -82,10 +82,7 @@ class KafkaPlace:
         self.tables: dict[str, TopicState] = {}
         self._failure: Exception | None = None
         self._changed = False
-        admin = AdminClient(client)
-        self.topics = set(admin.list_topics(timeout=WAIT_S).topics)
-        self._admin = admin
-        self.require_topic(self.topic_of(CONTROL), 1)
+        self._admin = AdminClient(client)
         name = f"tussock-{publisher.home.id}-{settings.title}"
         self._producer = Producer(
             client
@@ -97,6 +94,9 @@ class KafkaPlace:
             }
         )
         self._producer.init_transactions(WAIT_S)  # the transaction of another publisher ends here
+        # Only now, since the other publisher may have committed topics that it created meanwhile.
+        self.topics = set(self._admin.list_topics(timeout=WAIT_S).topics)
+        self.require_topic(self.topic_of(CONTROL), 1)
         self._producer.begin_transaction()
         self.last = self._read_control()
 

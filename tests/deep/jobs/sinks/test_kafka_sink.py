@@ -136,6 +136,28 @@ def test_two_publishers_at_once_send_each_epoch_once(broker: Broker, tmp_path: P
     assert epochs_in(shop) == epochs
 
 
+def test_a_publisher_that_began_before_another_one_created_the_topics_sends_nothing(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = shop_on(broker, tmp_path, "debezium")
+    shop.change()
+    epoch = shop.commit()
+    others: list[object] = []
+
+    class LateProducer(confluent_kafka.Producer):  # type: ignore[misc]
+        def init_transactions(self, timeout: float) -> None:
+            if not others:
+                others.append(self)
+                publish_tables(open_meta(shop.address), shop.settings)
+            super().init_transactions(timeout)
+
+    monkeypatch.setattr(kafka, "Producer", LateProducer)
+    publish_tables(open_meta(shop.address), shop.settings)
+    assert others
+    assert_equal(shop, "debezium", shop.model())
+    assert epochs_in(shop) == [epoch]
+
+
 def test_a_relation_without_a_key_and_an_unreachable_broker_are_named(broker: Broker, tmp_path: Path) -> None:
     shop = shop_on(broker, tmp_path, "upsert", relations=("orders", "events"))
     shop.change()
