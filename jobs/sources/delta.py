@@ -32,10 +32,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     Asked,
-    ByColumns,
-    ByValue,
     EngineReader,
-    Identity,
     Item,
     OptionEffect,
     PinChanges,
@@ -72,6 +69,7 @@ from tussock.jobs.sources.delta_files import (
 from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
 from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
@@ -90,37 +88,21 @@ from tussock.statestore.types import arrow_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_KEY = "key"
-OPTIONS = ("path", _KEY, CLONE_OF, *STORE_OPTIONS)
+OPTIONS = ("path", KEY, CLONE_OF, *STORE_OPTIONS)
 Positions = npt.NDArray[np.int64]
 _INSERTS = pa.array(["insert", "update_postimage"])
 
 
-class DeltaTables:
+class DeltaTables(ChangingRows):
     """Delta tables. The engine reads their log, and their files as those of Parquet sources."""
 
     engine: EngineReader | None = DeltaEngine()
     login: ClassVar[str] = FILES_LOGIN
-    lists_deletes: ClassVar[bool] = True
-
-    def append_only(self, source: CreateSource) -> bool:
-        return False
-
-    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
-        return ()
-
-    def identity(self, source: CreateSource) -> Identity:
-        names = [f.name.lower() for f in source.fields]
-        key = tuple(names.index(column) for column in _key_columns(source))
-        return ByColumns(key) if key else ByValue()
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
     def effect_of(self, option: str) -> OptionEffect:
-        if option == _KEY:
+        if option == KEY:
             return OptionEffect.IDENTITY
         return OptionEffect.AT_ONCE if option in (CLONE_OF, *STORE_OPTIONS) else OptionEffect.POSITION
 
@@ -141,8 +123,8 @@ class DeltaTables:
             if not folder.startswith(("/", "s3://")):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, CLONE_OF, source.options[CLONE_OF], reason)
-        if _KEY in source.options and not _key_columns(source):
-            raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
+        if KEY in source.options and not key_columns(source):
+            raise BadDeltaKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         if (newest_snapshot := place_of_table(source).read_snapshot()) is None and any(
@@ -155,7 +137,7 @@ class DeltaTables:
         _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields_of(snapshot)
         types = {f.name.lower(): f.type for f in fields}
-        for column in _key_columns(source):
+        for column in key_columns(source):
             if (kind := types.get(column)) is None:
                 raise BadDeltaKeyError(
                     source.name, column, f"is not a column of the source, which has {', '.join(types)}"
@@ -374,10 +356,6 @@ class DeltaTables:
         for name in skip:
             if name.startswith((f"{own}from version ", f"{own}version ")):
                 raise UnskippableVersionError(source.name, name)
-
-
-def _key_columns(source: CreateSource) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
 
 
 def _fields_of(snapshot: DeltaSnapshot) -> tuple[Field, ...]:

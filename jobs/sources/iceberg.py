@@ -25,10 +25,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     Asked,
-    ByColumns,
-    ByValue,
     EngineReader,
-    Identity,
     Item,
     OptionEffect,
     PinChanges,
@@ -68,6 +65,7 @@ from tussock.jobs.sources.iceberg_taken import (
     taken_snapshots,
 )
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.statestore.errors import TussockError
@@ -83,46 +81,31 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
 
-_CATALOG, _TABLE, _BRANCH, _KEY, _ROLLBACKS = "catalog", "table", "branch", "key", "rollbacks"
+_CATALOG, _TABLE, _BRANCH, _ROLLBACKS = "catalog", "table", "branch", "rollbacks"
 _MAIN, _HOLD, _FOLLOW = "main", "hold", "follow"
 _OF_CATALOG = "catalog."
-OPTIONS = (_CATALOG, _TABLE, _BRANCH, _KEY, _ROLLBACKS, FOLDERS, *STORE_OPTIONS)
+OPTIONS = (_CATALOG, _TABLE, _BRANCH, KEY, _ROLLBACKS, FOLDERS, *STORE_OPTIONS)
 #: Properties of REST catalogs whose names alone do not identify a credential.
 _SECRETS = ("credential", "token")
 #: The options of a bucket's server, by pyiceberg's names.
 _OF_BUCKET = {"endpoint": "s3.endpoint", "region": "s3.region"}
 
 
-class IcebergTables:
+class IcebergTables(ChangingRows):
     """Iceberg tables. The engine reads their metadata, and their files as those of Parquet sources."""
 
     login: ClassVar[str] = (
         "Credentials of a catalog come from pyiceberg's configuration, for example from "
         "PYICEBERG_CATALOG__<NAME>__CREDENTIAL; those for S3 and Glue come from boto3's standard chain"
     )
-    lists_deletes: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.engine: EngineReader | None = IcebergEngine(_load_table)
 
-    def append_only(self, source: CreateSource) -> bool:
-        return False
-
-    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
-        return ()
-
-    def identity(self, source: CreateSource) -> Identity:
-        names = [f.name.lower() for f in source.fields]
-        key = tuple(names.index(column) for column in _key_columns(source))
-        return ByColumns(key) if key else ByValue()
-
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
     def effect_of(self, option: str) -> OptionEffect:
-        if option == _KEY:
+        if option == KEY:
             return OptionEffect.IDENTITY
         return OptionEffect.POSITION if option in (_CATALOG, _TABLE, _BRANCH) else OptionEffect.AT_ONCE
 
@@ -150,8 +133,8 @@ class IcebergTables:
             if not folder.startswith(("/", "s3://")):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, FOLDERS, source.options[FOLDERS], reason)
-        if _KEY in source.options and not _key_columns(source):
-            raise BadIcebergKeyError(source.name, source.options[_KEY], "names no column")
+        if KEY in source.options and not key_columns(source):
+            raise BadIcebergKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         table = _load_table(source)
@@ -160,7 +143,7 @@ class IcebergTables:
         fields = source.fields or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
         _bind_columns(source, schema, 0 if snapshot is None else snapshot.snapshot_id, None)
         types = {f.name.lower(): f.type for f in fields}
-        for column in _key_columns(source):
+        for column in key_columns(source):
             if (kind := types.get(column)) is None:
                 reason = f"is not a column of the source, which has {', '.join(types)}"
                 raise BadIcebergKeyError(source.name, column, reason)
@@ -434,10 +417,6 @@ def _misfit_of(declared: Field, table_type: str) -> Misfit | None:
     except UnsupportedTypeError:
         return Misfit(declared.name, table_type, declared.type)
     return find_misfit(stored, arrow_type(declared.type), declared.name, may_lack=False)
-
-
-def _key_columns(source: CreateSource) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
 
 
 def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:

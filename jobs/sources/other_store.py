@@ -29,11 +29,8 @@ from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.base import (
     Asked,
-    ByColumns,
-    ByValue,
     Divided,
     EngineReader,
-    Identity,
     Item,
     OptionEffect,
     PinChanges,
@@ -45,6 +42,7 @@ from tussock.jobs.sources.base import (
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.other_store_epochs import (
     EpochsPart,
@@ -90,8 +88,8 @@ if TYPE_CHECKING:
 
 FORMAT = "tussock"  # the name after USING
 STORE = "store"
-_RELATION, _KEY, _PIN_FOR = "relation", "key", "pin_for"
-OPTIONS = (STORE, _RELATION, _KEY, _PIN_FOR)
+_RELATION, _PIN_FOR = "relation", "pin_for"
+OPTIONS = (STORE, _RELATION, KEY, _PIN_FOR)
 _DEFAULT_PIN_FOR = "7d"
 
 _epochs_of = decoder_of(PinnedEpochs).decode
@@ -134,31 +132,16 @@ class OtherStoreEngine:
         return ReadPart(pa.concat_tables([_empty_chunk([field.type for field in fields]), *chunks]))
 
 
-class OtherStores:
+class OtherStores(ChangingRows):
     """Relations of other stores."""
 
     engine: EngineReader | None = OtherStoreEngine()
     login: ClassVar[str] = FILES_LOGIN
-    lists_deletes: ClassVar[bool] = True
-
-    def append_only(self, source: CreateSource) -> bool:
-        return False
-
-    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
-        return ()
-
-    def identity(self, source: CreateSource) -> Identity:
-        names = [f.name.lower() for f in source.fields]
-        key = tuple(names.index(column) for column in _key_columns(source))
-        return ByColumns(key) if key else ByValue()
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
     def effect_of(self, option: str) -> OptionEffect:
-        if option == _KEY:
+        if option == KEY:
             return OptionEffect.IDENTITY
         return OptionEffect.POSITION if option == _RELATION else OptionEffect.AT_ONCE
 
@@ -172,8 +155,8 @@ class OtherStores:
                 reason = f"a tussock source has no such option; its options are {', '.join(OPTIONS)}"
                 raise BadOptionError(source.name, option, value, reason)
         _lease_ms(source)
-        if _KEY in source.options and not _key_columns(source):
-            raise BadOtherKeyError(source.name, source.options[_KEY], "names no column")
+        if KEY in source.options and not key_columns(source):
+            raise BadOtherKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         meta = _open_store(source)
@@ -454,11 +437,11 @@ def _require_columns(source: CreateSource, relation: Relation, epoch: int) -> No
 
 def _require_key(source: CreateSource, relation: Relation) -> None:
     """Require that the columns of the option identify the rows of a relation. Raises BadOtherKeyError."""
-    if not (key := _key_columns(source)):
+    if not (key := key_columns(source)):
         return
     names, form = [f.name.lower() for f in source.fields], stored_form(relation)
     assert form is not None
-    text = source.options[_KEY]
+    text = source.options[KEY]
     if unknown := next((column for column in key if column not in names), None):
         raise BadOtherKeyError(source.name, text, f"names {unknown}, which is no column of {', '.join(names)}")
     own = _names_of_key(relation, form)
@@ -474,10 +457,6 @@ def _names_of_key(relation: Relation, form: StoredForm) -> list[str] | None:
     """The names of a relation's stream key; None if it has hidden columns."""
     names = [c.name.lower() for c in relation.columns]
     return [names[c] for c in form.key] if all(c < len(names) for c in form.key) else None
-
-
-def _key_columns(source: CreateSource) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
 
 
 def _pins_of(source: CreateSource, meta: MetaStore, keeper: Keeper) -> ReaderPins:
