@@ -138,6 +138,18 @@ def _follow_columns(meta: MetaStore, base: Base, wish: Wish) -> None:
             meta.append_log(f"columns/{base.version.epoch}/{columns}", msgspec.json.encode(statement))
 
 
+def take_log_instead(meta: MetaStore, barrier: Barrier, wish: Wish) -> Barrier:
+    """Supersede an open barrier of a following branch with one that takes all waiting statements, and no other input.
+
+    Raises LostRaceError if the barrier was committed or superseded meanwhile.
+    """
+    pinning = _make_pinning(meta, Base(meta.read_latest()), wish, UNBOUNDED, frozenset())
+    pinning = replace(pinning, detour=Detour(skip_entries=barrier.skipped_entries))
+    superseding = meta.supersede_barrier(barrier, pinning.plan_barrier)
+    _log_barrier("injected", superseding)
+    return superseding
+
+
 def draft_barrier(
     meta: MetaStore,
     base: Base,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from tussock.jobs.barriers.barrier import take_in
+from tussock.jobs.barriers.barrier import take_in, take_log_instead
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.catalog.definition import source_of
@@ -62,6 +62,20 @@ def next_of_branch(meta: MetaStore) -> Barrier | None:
     for number, change in epochs_of_parent(meta, version):
         return _follow_epoch(meta, version, number, change)
     return None
+
+
+def take_correction(meta: MetaStore, failed: Barrier) -> bool:
+    """Let the statements that wait go before an epoch that failed on a row, as they may correct the view.
+
+    They get an epoch before the parent's, which is tried again after it. Returns whether there are such statements.
+    """
+    if meta.log_end() <= failed.log_end:
+        return False
+    version = meta.read_latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier == failed:
+        take_log_instead(meta, barrier, Wish(moment=version.moment))
+    return True
 
 
 def epochs_of_parent(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[int, EpochCommitted]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tussock.jobs.barriers.barrier import UNBOUNDED
-from tussock.jobs.barriers.follow import next_of_branch
+from tussock.jobs.barriers.follow import next_of_branch, take_correction
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.catalog.builds import is_being_built
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError, ViewFailedError
@@ -109,11 +109,19 @@ def epochs_of_branch(runner: LevelRunner, meta: MetaStore, progress: Progress = 
     """Run the waiting statements of a following branch, then take the epochs of its parent, one by one.
 
     Raises: BranchConflictError; InputError branches if a row of the epoch cannot be computed. Nothing of that epoch is
-        committed then.
+        committed then. The next call takes statements that were given since then first.
     """
     while (barrier := next_of_branch(meta)) is not None:
         progress(barrier_text(barrier, meta.read_latest().catalog))
-        yield run_epoch(runner, meta, barrier, progress)
+        try:
+            summary = run_epoch(runner, meta, barrier, progress)
+        except OnlySparkReadsError as err:
+            leave_to_spark(meta, barrier, err)
+        except InputError:
+            if not take_correction(meta, barrier):
+                raise
+        else:
+            yield summary
 
 
 def advance_store(

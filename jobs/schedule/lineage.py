@@ -48,6 +48,9 @@ class Lineage:
                 row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
                 hidden = (NamedColumn(c.column) for c in source.hidden)
                 columns: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
+            elif (table := scheduled.replayed) is not None:
+                own = self._names[scheduled.relation_id]
+                columns = tuple(map(NamedColumn, (*own, *(c.name for c in table.columns[len(own) :]))))
             else:
                 results = self.operator_columns(scheduled)
                 columns = results[-1] if results else self.input_columns(scheduled)[0]

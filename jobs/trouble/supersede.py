@@ -32,6 +32,7 @@ from tussock.jobs.logical.statements import CreateSource, computed_after
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.statements.statement_writer import require_own_input
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
 from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
@@ -124,6 +125,8 @@ def abandon_barrier(meta: MetaStore, detour: Detour, run: Mapping[str, str] | No
     """
     version = meta.read_latest()
     held = meta.barrier_after(version.epoch)
+    if held is not None and held.follows:
+        require_own_input(meta, f"a detour of epoch {held.epoch}, whose input is the parent's")
     if detour.skip_entries:
         before = () if held is None else held.skipped_entries
         require_readers_skipped(meta, version.log_end, {*before, *detour.skip_entries}, held)
@@ -304,9 +307,15 @@ def leave_to_spark(meta: MetaStore, failed: Barrier, error: OnlySparkReadsError)
     (source,) = (
         r.id for r in (failed.catalog or meta.read_latest().catalog).live_relations() if r.name == error.source
     )
-    if error.path in failed.by_spark.get(source, {}):
+    left = failed.by_spark.get(source, {})
+    if error.path in left:
         raise error
-    if _supersede_barrier(meta, failed, by_spark={source: {error.path: error.reason}}):
+    reasons = {source: {error.path: error.reason}}
+    if failed.follows:  # all else stays, such as the number of the parent's epoch
+        by_spark = {**failed.by_spark, source: {**left, **reasons[source]}}
+        meta.supersede_barrier(failed, msgspec.structs.replace(failed, by_spark=by_spark), failed.epoch)
+        log.info("source %s: Spark reads %s: %s", error.source, error.path, error.reason)
+    elif _supersede_barrier(meta, failed, by_spark=reasons):
         log.info("source %s: Spark reads %s: %s", error.source, error.path, error.reason)
 
 

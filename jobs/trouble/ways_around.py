@@ -32,6 +32,7 @@ class WaysAround:
         pausable: the view and all its readers have rows of an earlier epoch, which they would keep.
         replaced_by: the log entry that replaces the view, if the view is a replacement.
         lost: the views whose rows a drop would remove, the view included; empty if it has no rows yet.
+        follows: the store is a branch that follows its parent, whose rows it cannot change.
     """
 
     view: str = ""
@@ -43,14 +44,18 @@ class WaysAround:
     pausable: bool = False
     replaced_by: int | None = None
     lost: tuple[str, ...] = ()
+    follows: bool = False
 
     def __str__(self) -> str:
         """The remedies as sentences after a message; each begins with a blank."""
-        return (
-            "".join(f" {way}" for way in (*self._correction_ways(), *self._ways_without_view()) if way)
-            if self.view
-            else ""
-        )
+        if not self.view:
+            return ""
+        if self.follows:
+            return (
+                " The row is the parent's, so the branch can only change the view. Correct its SELECT and run `tussock "
+                "apply PIPELINE`, or drop it. The next epoch of the branch then takes this change first."
+            )
+        return "".join(f" {way}" for way in (*self._correction_ways(), *self._ways_without_view()) if way)
 
     def _correction_ways(self) -> tuple[str, ...]:
         item = shlex.quote(self.item)
@@ -124,6 +129,7 @@ def ways_around(meta: MetaStore, plan: EpochPlan, view: Relation, item: str) -> 
         all(r.id in old for r in stopped),
         _entry_of(meta, barrier.log_start, barrier.log_end, view.name) if replaces else None,
         tuple(r.name for r in stopped if r.id in old),
+        meta.follows,
     )
 
 

@@ -72,14 +72,15 @@ class BarrierLog:
                 f"{barrier.prev_epoch}",
             )
 
-    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def supersede_barrier(
+        self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None
+    ) -> Barrier:
         """See MetaStore.supersede_barrier."""
         what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
-        if barrier.follows:
-            raise SettingError("the input of this epoch", "the parent's", "the branch's own, which can be changed")
         version = self._base_of(barrier.prev_epoch, what)
         attempt = barrier.attempt + 1
-        following = self._make_barrier(version, plan, above=barrier.epoch, attempt=attempt)
+        above = barrier.prev_epoch if barrier.follows else barrier.epoch  # the parent's epoch comes after it
+        following = self._make_barrier(version, plan, above, attempt, epoch)
         name = barrier_name(barrier.prev_epoch, attempt)
         if self._objects.put_if_absent(name, encode_document(following)):
             return following

@@ -177,12 +177,17 @@ class MetaStore:
         """
         self._barriers.put_in_force(barrier)
 
-    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """Replace `barrier` by another attempt with a new epoch. Until one is committed, either can be.
+    def supersede_barrier(
+        self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None
+    ) -> Barrier:
+        """Replace `barrier` by another attempt. Until one is committed, either can be.
+
+        `epoch`: its number; None: a new one. In a branch, a new one is below that of a followed epoch. Requires of a
+        followed epoch that no process can seal it, because its rows or its files fail.
 
         Raises LostRaceError if the epoch is already committed, or another attempt has already superseded `barrier`.
         """
-        return self._barriers.supersede_barrier(barrier, plan)
+        return self._barriers.supersede_barrier(barrier, plan, epoch)
 
     def moment_now(self) -> int:
         """The current time as the moment of a barrier, in Unix microseconds."""

@@ -3,6 +3,7 @@
 The expected rows are computed from the rows of the tables and files by DuckDB.
 """
 
+import itertools
 import random
 from pathlib import Path
 
@@ -16,14 +17,18 @@ from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.unit.jobs.driver.test_builds import replacing
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.follow import BranchConflictError
 from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
 from tussock.jobs.driver.merge import CannotMergeError, merge_branch, plan_merge
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
-from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
+from tussock.jobs.task.hot_key import FEWEST_ROWS
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.scrub import scrub_store
@@ -265,6 +270,77 @@ def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tm
     with pytest.raises(BranchConflictError, match="no longer keeps the input"):
         follow(branch)
     assert isinstance(BranchConflictError("b", 1, "x"), TussockError)
+
+
+def adding_up_to(greatest: int) -> CreateView:
+    """A view that adds a number to k. It overflows for keys above `greatest`."""
+    added = Call("Add", "int", (Column(0, "int"), Literal(2**31 - 1 - greatest, "int")), "ANSI")
+    plan = Project(scan("t"), (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))
+    return CreateView("sums", f"SELECT for keys up to {greatest}", plan)
+
+
+def test_a_view_that_fails_on_a_row_is_corrected_by_a_later_statement_and_the_branch_goes_on(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=9)
+    branch = pair.parent.open_branch("b")
+    append(branch, adding_up_to(0))
+    with pytest.raises(ViewRowError, match=r"Correct its SELECT and run `tussock apply PIPELINE`, or drop it"):
+        follow(branch)
+    append(branch, replacing(adding_up_to(30)))
+    assert follow(branch) == 1, "the statement that fails and its correction"
+    for key in (40, 60):
+        pair.table[key] = (key, 1, 1)
+        insert(pair.parent, "t", pair.table[key])
+        pair.take_input()
+        with pytest.raises(ViewRowError, match="the branch can only change the view"):
+            follow(branch)
+        with pytest.raises(FollowingBranchError, match="whose input is the parent's"):
+            abandon_barrier(branch, Detour(drop=("sums",)))
+        append(branch, replacing(adding_up_to(key)))
+        assert follow(branch) == 2, "the correction, and then the parent's epoch"
+    assert branch.read_latest().epoch == pair.parent.read_latest().epoch
+    assert rows(branch, "sums") == sorted(((k, k + 2**31 - 61) for k in pair.table), key=repr)
+    merge_branch(branch, plan_merge(branch))
+    assert stored(pair.parent) == pair.answers(VIEWS)
+
+
+def test_many_rows_of_a_followed_table_have_a_hot_key_by_its_name(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=15)
+    branch = pair.parent.open_branch("b")
+    append(branch, view("per_a", counted(scan("t"), 2)))
+    follow(branch)
+    insert(pair.parent, "t", *((key, 1, key) for key in range(100, 100 + 4 * FEWEST_ROWS)))
+    epoch(pair.parent)
+    assert follow(branch) == 1
+    sealed = branch.read_manifest(branch.read_latest().epoch)
+    assert sealed is not None
+    (hot,) = {unit.hot.columns for unit in sealed.units or () if unit.hot is not None}
+    assert hot == ("a",)
+
+
+def test_a_killed_correction_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=10)
+    branch = pair.parent.open_branch("b")
+    append(branch, adding_up_to(30))
+    follow(branch)
+    for key in itertools.count(40, 10):
+        pair.table[key] = (key, 1, 1)
+        insert(pair.parent, "t", pair.table[key])
+        pair.take_input()
+        with pytest.raises(ViewRowError):
+            follow(branch)
+        append(branch, replacing(adding_up_to(key)))
+        objects = FaultyObjectStore(pair.parent.objects)
+        objects.kill((key - 40) // 10 * 4)
+        dies = True
+        try:
+            follow(MetaStore(objects, f"run {key}", lambda: 1_700_000_000_000).branch("b"))
+            dies = False
+        except Killed:
+            follow(branch)
+        assert rows(branch, "sums") == sorted(((k, k + 2**31 - 1 - key) for k in pair.table), key=repr)
+        if not dies:
+            break
+    assert key > 60
 
 
 def test_a_merged_branch_gives_its_rows_to_the_parent_which_goes_on_with_them(tmp_path: Path) -> None:

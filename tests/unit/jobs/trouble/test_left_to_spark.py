@@ -195,6 +195,22 @@ def test_a_taken_file_that_no_view_has_read_is_left_to_spark_when_a_view_reads_i
     assert rows(meta, "v") == [("x", 1), ("y", 2), ("z", 3)]
 
 
+def test_a_view_of_a_branch_leaves_files_to_spark_that_no_view_of_its_parent_has_read(
+    meta: MetaStore, files: Path
+) -> None:
+    (files / "1.csv").write_bytes(FURTHER_DOWN)
+    advance_store(LocalRunner(), meta)
+    branch, runner = meta.open_branch("b"), SparkByHand()
+    view(branch)
+    advance_store(runner, branch)
+    (files / "2.csv").write_bytes(FURTHER_DOWN)
+    advance_store(LocalRunner(), meta)
+    advance_store(runner, branch)
+    assert [[Path(path).name for path in left] for left in runner.left] == [[], ["1.csv"], [], ["2.csv"]]
+    assert branch.read_latest().epoch == meta.read_latest().epoch
+    assert rows(branch, "v") == sorted(2 * [("x", 1), ("y", 2), ("z", 3)])
+
+
 def test_a_file_that_spark_read_is_read_by_spark_for_a_new_view_and_when_it_is_restated(
     meta: MetaStore, files: Path
 ) -> None:
