@@ -27,7 +27,7 @@ from tussock.jobs.operations.epochs import Where, interval_of, run_pipeline_epoc
 from tussock.jobs.operations.store import PipelineStore, open_pipeline, open_store
 from tussock.jobs.operations.verify import verify_views
 from tussock.jobs.quality.record import HeldViewsError
-from tussock.jobs.settings.branches import on_branch
+from tussock.jobs.settings.branches import at_its_store
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.redaction import without_secrets
@@ -91,7 +91,7 @@ def _open_pipeline(chosen: argparse.Namespace) -> PipelineStore:
     """
     pipeline = load_pipeline(Path(chosen.pipeline), chosen.env)
     prints_for_airflow(pipeline.pages.rows)
-    return open_pipeline(on_branch(pipeline, chosen.branch) if chosen.branch else pipeline)
+    return open_pipeline(at_its_store(pipeline, chosen.branch or ""))
 
 
 # --- epoch ------------------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ def pipelines_folder() -> Path:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """Load a pipeline by its name. Raises UnknownPipelineError, PipelineError."""
-    return find_pipeline(name, pipelines_folder())
+    """Load a pipeline by its name. Raises UnknownPipelineError, PipelineError, and as `at_its_store`."""
+    from tussock.jobs.settings.branches import at_its_store
+
+    return at_its_store(find_pipeline(name, pipelines_folder()))
 
 
 def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
@@ -45,12 +47,12 @@ def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
     """
     from tussock.jobs.operations.store import open_at_home, open_pipeline
     from tussock.jobs.settings.arrow import leave_pandas
-    from tussock.jobs.settings.branches import on_branch
+    from tussock.jobs.settings.branches import at_its_store
 
     leave_pandas()
     pipeline = pipeline_of(name)
     prints_for_airflow(pipeline.pages.rows)
-    return open_pipeline(on_branch(pipeline, branch)) if branch else open_at_home(pipeline)
+    return open_pipeline(at_its_store(pipeline, branch)) if branch else open_at_home(pipeline)
 
 
 def airflow_home() -> Path:

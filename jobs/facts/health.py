@@ -24,6 +24,7 @@ from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
+from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.redaction import without_secrets
@@ -132,6 +133,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: str
     environment: str
+    branch: str = ""  # of the store; empty: the store itself
     now: datetime
     committed: int
     published: int
@@ -156,8 +158,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pipeline_argument(self) -> str:
         """The pipeline as an argument of a command."""
-        name = self.pipeline or "PIPELINE"
-        return f"{name} --env {self.environment}" if self.environment else name
+        return in_commands(self.pipeline or "PIPELINE", self.environment, self.branch)
 
     @property
     def pipeline_option(self) -> str:
@@ -180,7 +181,7 @@ def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
         *_of_arrival(facts),
         *_of_publishing(facts),
         *_of_checks(facts),
-        *_of_shape(facts.shape),
+        *(() if facts.branch else _of_shape(facts.shape)),  # compaction would copy the parent's rows into the branch
         *_of_verified(facts.verified),
         *_of_followers(facts),
     ]

@@ -126,7 +126,8 @@ def read_status(
     `list_sources`, `list_views`, `list_epochs`, `find_copy` and `compare_published`. With `everything` also one range
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
-    version = meta.read_latest()
+    version, own = meta.read_latest(), find_own_branch(meta)
+    argument = pipeline and in_commands(pipeline, environment, own.name if own is not None else "")
     barrier = meta.barrier_after(version.epoch)
     opened = None if barrier is None else barrier_facts(meta, version, barrier)
     waits = list_sources(meta, version)
@@ -144,6 +145,7 @@ def read_status(
         HealthFacts(
             pipeline=pipeline,
             environment=environment,
+            branch=own.name if own is not None else "",
             now=now,
             committed=version.epoch,
             published=version.published,
@@ -178,7 +180,7 @@ def read_status(
         published=_moment_or_none(version.published),
         floor=_moment_or_none(version.min_readable_epoch),
         statements=statements,
-        troubles=tuple(_to_run(trouble, in_commands(pipeline, environment), meta.objects.uri) for trouble in listed),
+        troubles=tuple(_to_run(trouble, argument, meta.objects.uri) for trouble in listed),
         open=opened,
         sources=waits,
         views=seen,
@@ -197,7 +199,7 @@ def read_status(
         run=run,
         zones=list_zones(version),
         zone_databases=zone_databases() if version.catalog.zones else None,
-        branch=find_own_branch(meta),
+        branch=own,
         branches=tuple(branch.name for branch in version.branches),
         readers=list_readers(meta),
         reads=list_stores_read(meta, version),

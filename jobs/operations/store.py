@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tussock.jobs.settings import process
-from tussock.jobs.settings.branches import on_branch
+from tussock.jobs.settings.branches import at_its_store, on_branch
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -47,7 +47,8 @@ class NeverAppliedError(NotInitialisedError):
 
 
 def open_pipeline(pipeline: Pipeline) -> PipelineStore:
-    """Open a pipeline's store. Raises NeverAppliedError if it does not exist."""
+    """Open a pipeline's store. Raises NeverAppliedError if it does not exist, and as `at_its_store`."""
+    pipeline = at_its_store(pipeline)
     meta = process.open_meta(pipeline.store)
     try:
         _ = meta.settings  # read now, so that a missing store is an error before any work

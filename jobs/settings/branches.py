@@ -1,15 +1,12 @@
 """The branch of a pipeline's store that a command works on."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.errors import NotInitialisedError
+from tussock.statestore.meta.errors import BranchedBranchError, NotInitialisedError
 from tussock.statestore.objectstore.branch import SCHEME
-
-if TYPE_CHECKING:
-    from tussock.jobs.settings.pipeline import Pipeline
 
 VARIABLE = "TUSSOCK_BRANCH"
 
@@ -43,18 +40,27 @@ def parent_environment(store: str) -> str | None:
     return name if name != store and name.isidentifier() else None
 
 
-def branch_of_environment(pipeline: "Pipeline", parent: "Pipeline") -> "Pipeline":
-    """Return the pipeline on the branch of another environment's store that has this environment's name.
+def at_its_store(pipeline: Pipeline, branch: str = "") -> Pipeline:
+    """Return the pipeline on a branch of its store, or at its store if `branch` is empty.
 
-    The branch begins if it does not exist. Raises as MetaStore.open_branch.
+    If the pipeline's environment is a branch of another one, this branch is its store. It has the name of the
+    environment, and begins if it does not exist.
+
+    Raises: BranchedBranchError if such an environment is combined with another branch; as `branch_address`, as
+        `load_pipeline` for the other environment, and as MetaStore.open_branch.
     """
+    if (environment := parent_environment(pipeline.store)) is None:
+        return on_branch(pipeline, branch) if branch else pipeline
+    if branch not in ("", pipeline.environment):
+        raise BranchedBranchError(pipeline.environment)
+    parent = load_pipeline(pipeline.folder, environment)
     meta = open_meta(parent.store)
     if all(branch.name != pipeline.environment for branch in meta.read_latest().branches):
         meta.open_branch(pipeline.environment)
     return on_branch(dataclasses.replace(pipeline, store=parent.store), pipeline.environment)
 
 
-def on_branch(pipeline: "Pipeline", name: str) -> "Pipeline":
+def on_branch(pipeline: Pipeline, name: str) -> Pipeline:
     """Return the pipeline with the branch as its store. It publishes no tables, because these are the parent's.
 
     Raises as `branch_address`.

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.retention import duration_ms
-from tussock.jobs.shell.command import Command, open_chosen, say
+from tussock.jobs.shell.command import Command, open_chosen, pipelines_folder, say
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
@@ -12,16 +12,33 @@ if TYPE_CHECKING:
 
 def _open_parent(chosen: argparse.Namespace) -> "tuple[PipelineStore, str]":
     """The parent store, and the name of the branch: the last of one or two names, the first is the pipeline's."""
+    name = _take_names(chosen)
+    _leave_branch(chosen)
+    return open_chosen(chosen), name
+
+
+def _take_names(chosen: argparse.Namespace) -> str:
     *pipeline, name = chosen.names
     chosen.pipeline = pipeline[0] if pipeline else chosen.pipeline
-    return open_chosen(chosen), name
+    return str(name)
+
+
+def _leave_branch(chosen: argparse.Namespace) -> None:
+    """If the chosen environment is a branch, choose the environment of its parent instead."""
+    from tussock.jobs.settings.branches import parent_environment
+    from tussock.jobs.settings.pipeline import find_pipeline
+
+    if chosen.pipeline:
+        pipeline = find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)
+        chosen.env = parent_environment(pipeline.store) or chosen.env
 
 
 def _run_create(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.branches import create_branch
     from tussock.jobs.texts.branches import created_text
 
-    parent, name = _open_parent(chosen)
+    name = _take_names(chosen)
+    parent = open_chosen(chosen)
     print(created_text(create_branch(parent, name, chosen.at, duration_ms(chosen.keep), follows=not chosen.own)))
 
 
@@ -30,6 +47,7 @@ def _run_list(chosen: argparse.Namespace) -> None:
     from tussock.jobs.texts.branches import branches_text
 
     chosen.pipeline = chosen.name or chosen.pipeline
+    _leave_branch(chosen)
     at = open_chosen(chosen)
     print(branches_text(branches_of(at), at.pipeline.prices))
 

@@ -198,13 +198,10 @@ def environment_argument(parser: argparse.ArgumentParser) -> None:
 
 def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
     """Return the pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
-    from tussock.jobs.settings.branches import branch_of_environment, on_branch, parent_environment
+    from tussock.jobs.settings.branches import at_its_store
     from tussock.jobs.settings.pipeline import find_pipeline
 
-    pipeline = find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)
-    if (parent := parent_environment(pipeline.store)) is not None:
-        return branch_of_environment(pipeline, find_pipeline(chosen.pipeline, pipelines_folder(), parent))
-    return on_branch(pipeline, branch) if (branch := chosen_branch(chosen)) else pipeline
+    return at_its_store(find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env), chosen_branch(chosen))
 
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":

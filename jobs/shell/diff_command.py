@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
-from tussock.jobs.shell.command import Command, environment_argument, number_of, pipelines_folder
+from tussock.jobs.shell.command import (
+    Command,
+    branch_argument,
+    chosen_branch,
+    environment_argument,
+    number_of,
+    pipelines_folder,
+)
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,14 +45,7 @@ def _run_diff(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.comparison import comparison_json, comparison_markdown, comparison_text
     from tussock.jobs.texts.comparison_page import comparison_page
 
-    first, *names = chosen.what
-    before = _open_first(first, chosen.env)
-    after = None
-    if chosen.since is None and chosen.until is None:
-        after = _open_other(names[0], before, chosen.env) if names else None
-        if after is None:
-            raise WhichSideError(first, names[0] if names else "")
-        names = names[1:]
+    before, after, names = _open_sides(chosen)
     wanted = Wanted(tuple(names), chosen.tolerance, chosen.samples)
     progress = partial(print, file=sys.stderr, flush=True)
     if after is not None and after.pipeline.branch:
@@ -59,6 +59,40 @@ def _run_diff(chosen: argparse.Namespace) -> int:
     form = comparison_json if chosen.json else comparison_markdown if chosen.markdown else comparison_text
     print(form(comparison, zone).rstrip("\n"))
     return DIFFERENT if comparison.differs else 0
+
+
+def _open_sides(chosen: argparse.Namespace) -> "tuple[PipelineStore, PipelineStore | None, list[str]]":
+    """Open the two sides, None for another epoch of the first one. Also returns the names of views.
+
+    A chosen branch, or an environment that is one, is compared with its parent unless another side is named.
+
+    Raises: WhichSideError; as `_open_first`.
+    """
+    from tussock.jobs.operations.store import open_branch
+
+    first, *names = chosen.what
+    environment, branch = _place_of(first, chosen)
+    store = _open_first(first, environment)
+    on_branch = open_branch(store, branch) if branch else None
+    if chosen.since is not None or chosen.until is not None:
+        return on_branch or store, None, names
+    if names and (other := _open_other(names[0], store, environment)) is not None:
+        return store if other.pipeline.branch else on_branch or store, other, names[1:]
+    if on_branch is not None:
+        return store, on_branch, names
+    raise WhichSideError(first, names[0] if names else "")
+
+
+def _place_of(first: str, chosen: argparse.Namespace) -> tuple[str | None, str]:
+    """The environment of the store, which is the parent's if the chosen one is a branch; and the branch, or empty."""
+    from tussock.jobs.settings.branches import parent_environment
+    from tussock.jobs.settings.pipeline import find_pipeline
+
+    if not _is_address(first):
+        pipeline = find_pipeline(first, pipelines_folder(), chosen.env)
+        if (parent := parent_environment(pipeline.store)) is not None:
+            return parent, pipeline.environment
+    return chosen.env, chosen_branch(chosen)
 
 
 def _open_first(name: str, environment: str | None) -> "PipelineStore":
@@ -117,6 +151,7 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     page = "also write a page with a picture: how many rows of which view differ, by day"
     parser.add_argument("--html", type=Path, metavar="FILE", help=page)
     environment_argument(parser)
+    branch_argument(parser)
 
 
 COMMANDS = (
@@ -130,6 +165,7 @@ COMMANDS = (
         (
             "tussock diff shop --from 117221385216000000 --to 117221389148160000",
             "tussock diff shop pr-142",
+            "tussock diff shop --branch pr-142 --from 117221385216000000",
             "tussock diff shop shop_next daily_sales --tolerance 1e-9",
             "tussock diff shop s3://bucket/other --markdown --samples 0",
         ),

@@ -79,8 +79,9 @@ def bytes_text(size: float) -> str:
 
 
 def _head_line(status: Status) -> str:
-    environment = f" ({status.environment})" if status.environment else ""
-    name = f"pipeline {status.pipeline}{environment}" if status.pipeline else "store"
+    places = [status.environment, f"branch {status.branch.name}" if status.branch is not None else ""]
+    where = ", ".join(filter(None, places))
+    name = f"pipeline {status.pipeline}{f' ({where})' if where else ''}" if status.pipeline else "store"
     counts, at = _counts_text(status.troubles), _time_text(status.at)
     return f"{name}: {counts}\n{status.store}, version {status.version}, at {at} UTC{_branch_text(status)}"
 

@@ -158,12 +158,15 @@ class BranchGoneError(InputError):
 
 
 class BranchedBranchError(InputError):
-    """A branch was to begin in a branch."""
+    """A branch of a branch was requested."""
 
     name: str
 
     def __str__(self) -> str:
-        return f"this store is the branch {self.name!r}, and a branch begins in a store that is none. Omit --branch."
+        return (
+            f"this store is the branch {self.name!r}, and a branch has no branches. Omit --branch. If the environment "
+            "is the branch, name the environment of its parent with --env."
+        )
 
 
 class EpochMergedError(InputError):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, new_store
 from tussock.jobs.cli import main
+from tussock.jobs.driver.run_record import record_failure
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.session import Session
@@ -176,3 +177,51 @@ def test_an_environment_may_be_a_branch_of_another(
     run(capsys, "epoch", "--pipeline", "shop", "--env", "dev")
     assert ids_in(capsys, "--pipeline", "shop", "--env", "dev") == ["1", "2"]
     assert "open branches: dev" in run(capsys, "status", "--store", store)
+
+
+def test_commands_on_branches_and_differences_lead_to_the_parent_of_an_environment_that_is_a_branch(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    with (tmp_path / "pipelines" / "shop" / "pipeline.toml").open("a") as file:
+        file.write('[env.prod]\n[env.dev]\nstore = "branch:prod"\n')
+    assert "(dev, branch dev)" in run(capsys, "status", "shop", "--env", "dev")
+    assert run(capsys, "branch", "list", "shop", "--env", "dev").splitlines()[1].startswith("dev")
+    refused = run(capsys, "branch", "create", "shop", "x", "--env", "dev", code=1)
+    assert "name the environment of its parent with --env" in refused
+    assert "a branch has no branches" in run(capsys, "status", "shop", "--env", "dev", "--branch", "x", code=1)
+    add_rows(store, 2)
+    for other in ([], ["dev"], ["orders"]):
+        assert "branch dev" in run(capsys, "diff", "shop", *other, "--env", "dev", "--samples", "0")
+    run(capsys, "epoch", "--pipeline", "shop", "--env", "dev")
+    first, last = open_meta(branch_address(store, "dev")).read_latest().epochs[-2:]
+    changes = run(capsys, "diff", "shop", "--env", "dev", "--from", str(first), "--to", str(last), code=1)
+    assert "orders: 1 row added" in changes
+    assert changes.count("branch dev") == 2
+    assert "has ended" in run(capsys, "branch", "end", "shop", "dev", "--env", "dev")
+
+
+def test_a_branch_is_compared_with_its_parent_and_at_its_own_epochs_by_the_option(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "branch", "create", "--store", store, "pr-1", "--own")
+    before = open_meta(store).read_latest().epoch
+    add_rows(branch_address(store, "pr-1"), 2, 3)
+    assert "orders: 2 rows added" in run(capsys, "diff", store, "--branch", "pr-1", code=1)
+    assert "orders: 2 rows added" in run(capsys, "diff", store, "--branch", "pr-1", "--from", str(before), code=1)
+    assert "no differences" in run(capsys, "diff", store, "--from", str(before))
+
+
+def test_the_status_of_a_branch_prints_commands_for_the_branch(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    run(capsys, "branch", "create", "shop", "pr-1", "--own")
+    for number in range(2, 12):
+        add_rows(branch_address(store, "pr-1"), number)
+    status = run(capsys, "status", "shop", "--branch", "pr-1")
+    assert status.startswith("pipeline shop (branch pr-1): ")
+    assert "tussock compact" not in status, "it would copy the parent's rows"
+    record_failure(open_meta(branch_address(store, "pr-1")), "epoch", {}, 1, "see `tussock inspect epochs`")
+    status = " ".join(run(capsys, "status", "shop", "--branch", "pr-1", code=4).split())
+    assert "`tussock inspect epochs --pipeline shop --branch pr-1`" in status
