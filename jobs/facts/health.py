@@ -24,8 +24,8 @@ from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
-from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.row_values import without_values

@@ -72,9 +72,7 @@ class BarrierLog:
                 f"{barrier.prev_epoch}",
             )
 
-    def supersede_barrier(
-        self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None
-    ) -> Barrier:
+    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None) -> Barrier:
         """See MetaStore.supersede_barrier."""
         what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
         version = self._base_of(barrier.prev_epoch, what)

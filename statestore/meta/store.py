@@ -177,9 +177,7 @@ class MetaStore:
         """
         self._barriers.put_in_force(barrier)
 
-    def supersede_barrier(
-        self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None
-    ) -> Barrier:
+    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None) -> Barrier:
         """Replace `barrier` by another attempt. Until one is committed, either can be.
 
         `epoch`: its number; None: a new one. In a branch, a new one is below that of a followed epoch. Requires of a
