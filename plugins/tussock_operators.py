@@ -89,7 +89,8 @@ PARAMS: Mapping[str, Param] = {
         format="multiline",
         title="Files to restate",
         description="Paths of files, as recorded when they were taken, one per line. A folder or a glob stands for all "
-        "its files. One epoch restates all of them. If empty, the interval applies.",
+        "its files. `*` loads everything again, also a table of a database. One epoch restates all of them. If empty, "
+        "the interval applies.",
     ),
     "branch": Param(
         None,

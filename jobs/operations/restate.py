@@ -18,6 +18,8 @@ from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.progress import Progress, no_progress
 
+_EVERYTHING = "*"
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -56,10 +58,12 @@ def restated_of_form(files: str, interval: Interval | None) -> Restated:
     """Return the restatement that a form describes.
 
     Args:
-        files: names of files, folders or globs, one per line.
+        files: names of files, folders or globs, one per line; `*` alone: everything, also of a source without files.
         interval: of the run; it applies if no file is named.
     """
     first, *more = [line.strip() for line in files.splitlines() if line.strip()] or [""]
+    if (first, more) == (_EVERYTHING, []):
+        return Restated()
     return Restated(first, interval=None if first else interval, more=tuple(more))
 
 

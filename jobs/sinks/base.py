@@ -143,7 +143,7 @@ class SinkPlace(Protocol):
     """An entry of `[[publish]]`, opened. Used by one thread."""
 
     def sink_of(self, outline: Outline) -> Sink:
-        """Return the sink of a relation. Raises UnpublishableColumnError."""
+        """Return the sink of a relation. Raises UnpublishableColumnError, UnpublishableNameError."""
         ...
 
     def has_table(self, relation: str, state: TableState) -> bool:
@@ -246,6 +246,19 @@ class UnpublishableColumnError(InputError):
         return (
             f"{self.relation!r} cannot be published: column {self.column!r} {self.reason}. Omit the relation from "
             "`[publish] relations`, or create it again with another name (AS) or type (CAST) for that column."
+        )
+
+
+class UnpublishableNameError(InputError):
+    """The sink cannot represent the name of a relation."""
+
+    relation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.relation!r} cannot be published: {self.reason}. Omit the relation from `[publish] relations`, or "
+            "publish a view with another name that selects from it."
         )
 
 

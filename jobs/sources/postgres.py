@@ -17,6 +17,7 @@ The records are a keyed source's (keyed.py): the columns of the row, the operati
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -24,6 +25,7 @@ import msgspec
 
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     Asked,
@@ -58,20 +60,18 @@ from tussock.jobs.sources.postgres_errors import (
 from tussock.jobs.sources.postgres_files import store_changes, store_snapshot
 from tussock.jobs.sources.postgres_log import Log, LoggedRelation
 from tussock.jobs.sources.postgres_slot import (
-    CONNECTION,
     MAX_CHANGES,
     OPTIONS,
-    PUBLICATION,
     SLOT,
     TABLE,
     Database,
     ServedTable,
     SlotPlace,
     SlotState,
-    logged_name,
     lsn_text,
     open_database,
     place_of,
+    table_of,
     table_text,
 )
 from tussock.jobs.sources.postgres_taken import Position, taken_position, taken_rows, taken_schema
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_PLAIN_COLUMN = re.compile(r"[a-z_][a-z0-9_]*")
 _DEFAULT_MAX_CHANGES = 1_000_000
 IDLE_BYTES = 16 << 20  # of log without changes of the tables, after which an epoch records the position: one segment
 
@@ -187,8 +188,7 @@ class PostgresTables:
         return {}
 
     def effect_of(self, option: str) -> OptionEffect:
-        at_once = option in CONNECTION or option in (PUBLICATION, MAX_CHANGES)
-        return OptionEffect.AT_ONCE if at_once else OptionEffect.POSITION
+        return OptionEffect.AT_ONCE  # a position contains the table's identity, so another table or slot is found
 
     def check(self, source: CreateSource) -> None:
         options = source.options
@@ -198,6 +198,7 @@ class PostgresTables:
         if (stray := next((option for option in options if option not in OPTIONS), None)) is not None:
             reason = f"a postgres source has no such option; its options are {', '.join(OPTIONS)}"
             raise BadOptionError(source.name, stray, options[stray], reason)
+        table_of(source)
         if _SLOT_NAME.fullmatch(options[SLOT]) is None:
             reason = "expected lower-case letters, digits and _, at most 63"
             raise BadOptionError(source.name, SLOT, options[SLOT], reason)
@@ -407,32 +408,35 @@ def _pin_slot(members: Sequence[_Member], keeper: Keeper) -> dict[str, Pins]:
     with open_database(members[0].source) as database:
         database.take_turn()
         state = database.read_slot()
-        _for_each(old, lambda member: _require_continued(member, database, state))
+        tables = _for_each(old, lambda member: _require_continued(member, database, state))
         if not new:
             assert state is not None
-            return _pin_log(database, old, keeper)
+            return _pin_log(database, old, tables, keeper)
         database.require_logical()
         _for_each(new, lambda member: _require_columns(member.source, database.read_table(member.source), exists=False))
-        _for_each(new, lambda member: database.require_published(member.source, may_add=True))
         if state is None or state.status == "lost":
             database.create_slot(instead=state is not None)
-        with database.exported_snapshot() as until:
-            pins = _for_each(new, lambda member: _pin_snapshot(database, member.source, None, until, keeper))
+        pins, until = _pin_snapshots(database, new, keeper)
         log = database.peek_log(until, None) if old else Log.empty()
-        return {**pins, **_pin_changes(old, log, until, keeper)}
+        return {**pins, **_pin_changes(database, old, tables, log, until, keeper)}
 
 
-def _pin_log(database: Database, members: Sequence[_Member], keeper: Keeper) -> dict[str, Pins]:
+def _pin_log(
+    database: Database, members: Sequence[_Member], tables: Mapping[str, ServedTable], keeper: Keeper
+) -> dict[str, Pins]:
     """The pins of sources that have been read before."""
     end, is_on_disk = database.log_position()
     most = min(int(m.source.options.get(MAX_CHANGES, _DEFAULT_MAX_CHANGES)) for m in members)
     log = database.peek_log(end, most)
+    if len(log) >= most:
+        tables = {}  # later changes of partitions may belong to the rest of the log
     taken_until = min(m.position.lsn for m in members if m.position is not None)
     ends = log.commit_ends
     if len(new := ends[(ends > taken_until) & (ends <= end)]):
-        return _pin_changes(members, log, int(new[-1]), keeper)
+        return _pin_changes(database, members, tables, log, int(new[-1]), keeper)
+    _for_each(members, lambda member: _require_partitions(member, tables.get(member.source.name), log, end))
     if is_on_disk and end - taken_until > IDLE_BYTES:
-        return _pin_changes(members, Log.empty(), end, keeper)
+        return _pin_changes(database, members, tables, Log.empty(), end, keeper)
     return {}
 
 
@@ -443,42 +447,71 @@ def _pin_again(source: CreateSource, position: Position | None, keeper: Keeper) 
         state = database.read_slot()
         _require_columns(source, database.read_table(source), exists=True)
         database.require_logical()
-        database.require_published(source, may_add=True)
         if state is None or state.status == "lost":
             database.create_slot(instead=state is not None)
-        with database.exported_snapshot() as until:
-            return _pin_snapshot(database, source, position, until, keeper)
+        return _pin_snapshots(database, [_Member(source, position)], keeper)[0][source.name]
 
 
-def _pin_snapshot(
-    database: Database, source: CreateSource, before: Position | None, until: int, keeper: Keeper
-) -> Pins:
-    first = 0 if before is None else before.number + 1
-    files = store_snapshot(source, database.copy_rows(source), until, first, keeper, empties=before is not None)
-    number = first + len(files) - 1 if files else first
-    position = Position(logged_name(source), database.read_table(source).oid, until, number)
-    pinned = _encode(PinnedLog(position, files))
-    return Pins(pinned) if files else Pins(None, pinned)
+def _pin_snapshots(database: Database, members: Sequence[_Member], keeper: Keeper) -> tuple[dict[str, Pins], int]:
+    """The pins of sources whose tables are loaded, by name, and their position in the log.
+
+    Tables and publication are read before the snapshot. So a later change of them is found by the next run.
+    """
+    tables = {member.source.name: database.read_table(member.source) for member in members}
+    marks = _for_each(members, lambda m: database.require_published(m.source, tables[m.source.name], may_add=True))
+
+    def pin_member(member: _Member) -> Pins:
+        source, before = member.source, member.position
+        first = 0 if before is None else before.number + 1
+        with closing(database.copy_rows(source)) as rows:  # a COPY that stays open blocks the connection for ever
+            files = store_snapshot(source, rows, until, first, keeper, empties=before is not None)
+        number, table = first + len(files) - 1 if files else first, tables[source.name]
+        parts = _text_of_partitions(table)
+        position = Position(table_text(source), table.oid, until, number, marks[source.name], parts)
+        pinned = _encode(PinnedLog(position, files))
+        return Pins(pinned) if files else Pins(None, pinned)
+
+    with database.exported_snapshot() as until:
+        return _for_each(members, pin_member), until
 
 
-def _pin_changes(members: Sequence[_Member], log: Log, until: int, keeper: Keeper) -> dict[str, Pins]:
-    """The pins of each source: its changes up to a position. All get the position, also those without changes."""
+def _pin_changes(
+    database: Database,
+    members: Sequence[_Member],
+    tables: Mapping[str, ServedTable],
+    log: Log,
+    until: int,
+    keeper: Keeper,
+) -> dict[str, Pins]:
+    """The pins of each source: its changes up to a position. All get the position, also those without changes.
+
+    `tables`: as they are at the end of the log; empty if it was not read to its end.
+    """
+    unknown = {column.type_oid for relation in log.relations for column in relation.columns} - NAMES_BY_OID.keys()
+    types = {**NAMES_BY_OID, **(database.base_types(unknown) if unknown else {})}
 
     def pin_member(member: _Member) -> Pins:
         before, source = member.position, member.source
         assert before is not None
-        for relation in log.relations_in(logged_name(source), before.lsn, until):
-            _require_logged_columns(source, before, relation)
-        file = store_changes(source, log, before.lsn, until, before.number + 1, keeper)
-        number = before.number if file is None else file.number
-        position = msgspec.structs.replace(before, lsn=max(until, before.lsn), number=number)
+        table = tables.get(source.name)
+        _require_partitions(member, table, log, until)
+        for relation in log.relations_in(before.relation, before.lsn, until):
+            _require_logged_columns(source, before, relation, types)
+        file = store_changes(source, before.relation, log, before.lsn, until, before.number + 1, keeper)
+        position = msgspec.structs.replace(
+            before,
+            table=table_text(source),
+            lsn=max(until, before.lsn),
+            number=before.number if file is None else file.number,
+            partitions=before.partitions if table is None else _text_of_partitions(table),
+        )
         document = _encode(PinnedLog(position, () if file is None else (file,)))
         return Pins(None, document) if file is None else Pins(document)
 
     return _for_each(members, pin_member)
 
 
-def _require_continued(member: _Member, database: Database, state: SlotState | None) -> None:
+def _require_continued(member: _Member, database: Database, state: SlotState | None) -> ServedTable:
     """Require that the server still has all changes after a source's position. Raises LostSlotError."""
     source, position = member.source, member.position
     assert position is not None
@@ -491,43 +524,96 @@ def _require_continued(member: _Member, database: Database, state: SlotState | N
         at = lsn_text(position.lsn)
         finding = f"slot {slot} was advanced to {lsn_text(state.confirmed)}, but the source has read only up to {at}"
         raise LostSlotError(source.name, slot, finding)
-    if database.read_table(source).oid != position.relation:
-        raise LostSlotError(source.name, slot, f"table {table_text(source)} was dropped and created again")
+    table = database.read_table(source)
+    if table.oid != position.relation:
+        finding = f"table {table_text(source)} was dropped and created again, or is another table than before"
+        raise LostSlotError(source.name, slot, finding)
     try:
-        database.require_published(source, may_add=False)
+        mark = database.require_published(source, table, may_add=False)
     except TableOutsideError as err:
         raise LostSlotError(source.name, slot, err.finding) from err
+    if mark != position.publication:
+        publication = database.place.publication
+        finding = f"publication {publication} was changed, and may have omitted changes of {table_text(source)}"
+        raise LostSlotError(source.name, slot, finding)
+    if table.partitions:
+        _require_identity(source, table)  # of each partition; the log describes only the whole table
+    return table
+
+
+def _require_partitions(member: _Member, table: ServedTable | None, log: Log, until: int) -> None:
+    """Require that the log contains each change of rows by a change of partitions. Raises LostSlotError.
+
+    Args:
+        table: None if later messages are in the log, which has not been read to its end.
+
+    The log contains no rows of partitions that are attached, detached, dropped or truncated on their own.
+    """
+    source, position = member.source, member.position
+    if table is None or position is None:
+        return
+    before = dict(part.split(":") for part in position.partitions.split())
+    now = {str(partition.oid): str(partition.file) for partition in table.partitions}
+    came = any(str(p.oid) not in before and not p.is_original for p in table.partitions)
+    emptied = any(now[oid] != before[oid] for oid in before.keys() & now.keys())
+    is_known = before.keys() <= now.keys() and not came
+    if is_known and (not emptied or log.truncates(position.relation, position.lsn, until)):
+        return
+    finding = f"a partition of {table_text(source)} was attached, detached, dropped, truncated or written anew"
+    raise LostSlotError(source.name, source.options[SLOT], f"{finding}, which is not in the log")
+
+
+def _text_of_partitions(table: ServedTable) -> str:
+    return " ".join(f"{partition.oid}:{partition.file}" for partition in table.partitions)
 
 
 def _require_columns(source: CreateSource, table: ServedTable, *, exists: bool) -> None:
     """Require that a table has the declared columns and key. Raises OtherColumnsError, NoIdentityError."""
     columns = {column.name: column for column in table.columns}
+    shown = ", ".join(column.name for column in table.columns if not column.is_generated)
     for field in row_fields(source):
         if (column := columns.get(field.name)) is None:
-            finding = f"it has no column {field.name!r}; its columns: {', '.join(columns)}"
-            raise OtherColumnsError(source.name, table_text(source), finding, exists)
-        if (objection := type_objection(column.kind, field.type)) is not None:
-            raise OtherColumnsError(source.name, table_text(source), f"column {field.name!r}: {objection}", exists)
+            finding = f"it has no column {field.name!r}; its columns: {shown}"
+        elif column.is_generated:
+            finding = f"column {field.name!r} is generated, and the log does not contain it; its columns: {shown}"
+        elif (objection := type_objection(column.kind, field.type)) is not None:
+            finding = f"column {field.name!r}: {objection}"
+        else:
+            continue
+        raise OtherColumnsError(source.name, table_text(source), finding, exists)
+    _require_identity(source, table)
+
+
+def _require_identity(source: CreateSource, table: ServedTable) -> None:
+    """Require that the log names rows by the source's key. Raises NoIdentityError."""
     key = _key_names(source)
-    if table.identity is None or (table.identity and set(table.identity) != set(key)):
-        named = f"its replica identity is ({', '.join(table.identity)})" if table.identity else "it has no primary key"
-        raise NoIdentityError(source.name, table_text(source), f"{table_text(source)}: {named}", key)
+    for text, identity in table.identities.items():
+        if identity is None or (identity and set(identity) != set(key)):
+            named = f"its replica identity is ({', '.join(identity)})" if identity else "it has no primary key"
+            raise NoIdentityError(source.name, text, f"{text}: {named}", key)
 
 
-def _require_logged_columns(source: CreateSource, position: Position, relation: LoggedRelation) -> None:
-    """Require that the log describes a table with the declared columns. Raises OtherColumnsError, LostSlotError."""
-    if relation.oid != position.relation:
-        finding = f"table {table_text(source)} was dropped and created again"
-        raise LostSlotError(source.name, source.options[SLOT], finding)
+def _require_logged_columns(
+    source: CreateSource, position: Position, relation: LoggedRelation, types: Mapping[int, str]
+) -> None:
+    """Require that the log describes a table with the declared columns and key.
+
+    `types`: the names of types by their identities. Raises OtherColumnsError, NoIdentityError.
+    """
     columns = {column.name: column for column in relation.columns}
     for field in row_fields(source):
         if (column := columns.get(field.name)) is None:
             finding = f"its changes have no column {field.name!r}; their columns: {', '.join(columns)}"
-        elif objection := type_objection(NAMES_BY_OID.get(column.type_oid, "another type"), field.type):
+        elif objection := type_objection(types.get(column.type_oid, "another type"), field.type):
             finding = f"column {field.name!r}: {objection}"
         else:
             continue
         raise OtherColumnsError(source.name, table_text(source), finding, exists=True)
+    key, identity = set(_key_names(source)), {column.name for column in relation.columns if column.is_key}
+    if identity not in (key, set(columns)) and not position.partitions:
+        text = table_text(source)
+        named = ", ".join(c.name for c in relation.columns if c.is_key) or "nothing"
+        raise NoIdentityError(source.name, text, f"{text}: changes name {named}", tuple(key), exists=True)
 
 
 def _key_names(source: CreateSource) -> tuple[str, ...]:
@@ -537,9 +623,14 @@ def _key_names(source: CreateSource) -> tuple[str, ...]:
 
 def _declaration_of(table: ServedTable) -> str:
     """The columns and the key of a table, as CREATE SOURCE declares them."""
-    columns = [f"{column.name} {declared_type(column.kind, column.modifier)}" for column in table.columns]
-    key = table.identity or tuple(column.name for column in table.columns if column.is_key)
-    return ", ".join((*columns, *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])))
+    shown = [column for column in table.columns if not column.is_generated]
+    columns = [f"{_column_text(column.name)} {declared_type(column.kind, column.modifier)}" for column in shown]
+    key = table.key or next((identity for identity in table.identities.values() if identity), ())
+    return ", ".join((*columns, *([f"PRIMARY KEY ({', '.join(map(_column_text, key))})"] if key else [])))
+
+
+def _column_text(name: str) -> str:
+    return name if _PLAIN_COLUMN.fullmatch(name) else quote_name(name)
 
 
 def _item_of(pinned: PinnedLog) -> Item:

@@ -26,8 +26,8 @@ class DatabaseDeniedError(InputError):
         return (
             f"source {self.source!r}: {self.place} denies access: {self.reason}. The password comes from PGPASSWORD, "
             "PGPASSFILE, a service file, or the option password '${env:NAME}'. The user needs to replicate and to "
-            f"read: `ALTER ROLE {self.user} REPLICATION`, `GRANT SELECT ON {self.table} TO {self.user}`. The next run "
-            "tries again."
+            f"read: `ALTER ROLE {self.user} REPLICATION`, `GRANT SELECT ON {self.table} TO {self.user}`. If policies "
+            f"hide rows of the table: `ALTER ROLE {self.user} BYPASSRLS`. The next run tries again."
         )
 
 
@@ -61,6 +61,25 @@ class MissingTableError(InputError):
         )
 
 
+class UnreadableTableError(InputError):
+    """The log does not contain all changes of a relation under its name.
+
+    Args:
+        finding: about the relation, without subject.
+    """
+
+    source: str
+    table: str
+    finding: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.table} {self.finding}, so the log does not contain its changes. "
+            f"{self.remedy}. The next run tries again."
+        )
+
+
 class LogLevelError(InputError):
     """The log of a Postgres server does not contain changes of rows."""
 
@@ -76,18 +95,25 @@ class LogLevelError(InputError):
 
 
 class NoIdentityError(InputError):
-    """Deletions and updates of a table do not name the key of the source."""
+    """Deletions and updates of a table do not name the key of the source.
+
+    Args:
+        finding: about the identity of `table`.
+        exists: the source has rows, and its changes were logged with this identity.
+    """
 
     source: str
     table: str
     finding: str
     key: tuple[str, ...]
+    exists: bool = False
 
     def __str__(self) -> str:
+        after = f", and load the table again: `tussock restate {self.source} --all`" if self.exists else ""
         return (
             f"source {self.source!r}: {self.finding}, and the source declares PRIMARY KEY ({', '.join(self.key)}). "
             f"Declare the table's own key, or let the log contain all old values: `ALTER TABLE {self.table} REPLICA "
-            "IDENTITY FULL`. The next run tries again."
+            f"IDENTITY FULL`{after}. The next run tries again."
         )
 
 
@@ -139,7 +165,8 @@ class LostSlotError(InputError):
         return (
             f"source {self.source!r}: {self.finding}. The changes since then cannot be read any more; rows already "
             f"read stay. Load the table again, which takes only the difference: `tussock restate {self.source} --all`. "
-            "To prevent this, run more often than max_slot_wal_keep_size allows, and let no other program use the slot."
+            "To prevent this, run more often than max_slot_wal_keep_size allows, and let no other program use the "
+            "slot: if another pipeline does, give this source its own slot (option slot)."
         )
 
 

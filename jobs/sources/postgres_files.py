@@ -22,7 +22,7 @@ from tussock.jobs.sources.keyed import LOG_FIELDS, row_fields
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.postgres_errors import LoggedValueError, OmittedValueError
 from tussock.jobs.sources.postgres_log import TRUNCATE, UPSERT, Log, LoggedRecords
-from tussock.jobs.sources.postgres_slot import logged_name, lsn_text, table_text
+from tussock.jobs.sources.postgres_slot import lsn_text, table_text
 from tussock.jobs.sources.postgres_values import UnfitTextError, decode_texts
 from tussock.statestore.meta.names import source_copy_name
 from tussock.statestore.types import arrow_type
@@ -65,15 +65,17 @@ def store_snapshot(
 
 
 def store_changes(
-    source: CreateSource, log: Log, after: int, until: int, number: int, keeper: Keeper
+    source: CreateSource, oid: int, log: Log, after: int, until: int, number: int, keeper: Keeper
 ) -> PinnedFile | None:
     """Store the changes of a table by transactions whose commit ends after the one position, up to the other.
+
+    `oid`: the table's identity, which a rename keeps.
 
     None: there are none. Raises LoggedValueError, OmittedValueError.
     """
     fields = row_fields(source)
     key = () if source.keyed is None else source.keyed.columns
-    parts = log.records_of(logged_name(source), [f.name for f in fields], key, after, until)
+    parts = log.records_of(oid, [f.name for f in fields], key, after, until)
     if not parts:
         return None
     tables = [_records_of_part(source, fields, part) for part in parts]
@@ -119,7 +121,7 @@ def _store(source: CreateSource, records: pa.Table, position: int, number: int, 
     pq.write_table(records, sink, compression="zstd")
     data = sink.getvalue().to_pybytes()
     content = xxh3_128_hexdigest(data)
-    path = f"{logged_name(source)}/{lsn_text(position).replace('/', '-')}/{number}.parquet"
+    path = f"{table_text(source)}/{lsn_text(position).replace('/', '-')}/{number}.parquet"
     name = source_copy_name(keeper.epoch, f"{path}\0{content}", f"{number}.parquet")
     keeper.objects.put(name, data)
     return PinnedFile(path, len(data), content, number, kept=name)

@@ -47,7 +47,6 @@ class LoggedRelation:
     """A relation as the log describes it, from message `first` on."""
 
     oid: int
-    name: str  # schema.table
     columns: tuple[LoggedColumn, ...]
     first: int
 
@@ -131,17 +130,13 @@ class Log:
         """All descriptions of relations, in order."""
         return tuple(self._relation_at(int(message)) for message in np.flatnonzero(self._kinds == ord("R")))
 
-    def oids(self, table: str) -> frozenset[int]:
-        """Return the identities of the relations with this name (schema.table)."""
-        return frozenset(relation.oid for relation in self.relations if relation.name == table)
-
     def records_of(
-        self, table: str, columns: Sequence[str], key: Sequence[int], after: int, until: int
+        self, oid: int, columns: Sequence[str], key: Sequence[int], after: int, until: int
     ) -> list[LoggedRecords]:
         """Return the changes of a table, one part per description of it.
 
         Args:
-            table: schema.table.
+            oid: the identity of the table. It may have had several names.
             columns: names of the wanted columns. The caller compares them with the descriptions first
                 (`relations_in`).
             key: the wanted columns that are the key.
@@ -149,31 +144,30 @@ class Log:
         """
         wanted = (self.commit_ends > after) & (self.commit_ends <= until)
         parts = []
-        for relation, messages in self._changes_of(table, wanted):
+        for relation, messages in self._changes_of(oid, wanted):
             parts.append(self._records(relation, messages, columns, key))
         return parts
 
-    def relations_in(self, table: str, after: int, until: int) -> list[LoggedRelation]:
+    def truncates(self, oid: int, after: int, until: int) -> bool:
+        """Return whether one of these transactions truncates a table."""
+        wanted = (self.commit_ends > after) & (self.commit_ends <= until)
+        return any(oid in self._truncated(int(m)) for m in np.flatnonzero((self._kinds == ord("T")) & wanted))
+
+    def relations_in(self, oid: int, after: int, until: int) -> list[LoggedRelation]:
         """Return the descriptions of a table under which these transactions changed rows of it."""
         wanted = (self.commit_ends > after) & (self.commit_ends <= until)
-        return [relation for relation, _ in self._changes_of(table, wanted)]
+        return [relation for relation, _ in self._changes_of(oid, wanted)]
 
-    def _changes_of(self, table: str, wanted: _Flags) -> list[tuple[LoggedRelation, _Places]]:
+    def _changes_of(self, oid: int, wanted: _Flags) -> list[tuple[LoggedRelation, _Places]]:
         """The messages about a table's rows, by description."""
-        found = []
-        is_row = np.isin(self._kinds, np.frombuffer(b"IUD", np.uint8)) & wanted
-        rows = np.flatnonzero(is_row)
-        of_rows = self._int32_at(self._starts[rows] + 1)
-        truncations = [(int(m), self._truncated(int(m))) for m in np.flatnonzero((self._kinds == ord("T")) & wanted)]
-        for oid in sorted(self.oids(table)):
-            versions = [relation for relation in self.relations if relation.oid == oid]
-            mine = rows[of_rows == oid]
-            mine = np.sort(np.concatenate([mine, [m for m, oids in truncations if oid in oids]]).astype(np.int64))
-            version = np.searchsorted([relation.first for relation in versions], mine) - 1
-            for number, relation in enumerate(versions):
-                if len(some := mine[version == number]) and relation.name == table:
-                    found.append((relation, some))
-        return sorted(found, key=lambda one: one[0].first)
+        versions = [relation for relation in self.relations if relation.oid == oid]
+        rows = np.flatnonzero(np.isin(self._kinds, np.frombuffer(b"IUD", np.uint8)) & wanted)
+        mine = rows[self._int32_at(self._starts[rows] + 1) == oid]
+        truncations = [m for m in np.flatnonzero((self._kinds == ord("T")) & wanted) if oid in self._truncated(int(m))]
+        mine = np.sort(np.concatenate([mine, truncations]).astype(np.int64))
+        version = np.searchsorted([relation.first for relation in versions], mine) - 1
+        parts = ((relation, mine[version == number]) for number, relation in enumerate(versions))
+        return [(relation, messages) for relation, messages in parts if len(messages)]
 
     def _records(
         self, relation: LoggedRelation, messages: _Places, columns: Sequence[str], key: Sequence[int]
@@ -266,8 +260,8 @@ class Log:
         """Read a description. One of a few messages: the server sends it once per relation and change of it."""
         data, at = self._bytes, int(self._starts[message])
         oid = int(self._int32_at(np.array([at + 1]))[0])
-        schema, at = self._text_at(at + 5)
-        name, at = self._text_at(at)
+        _, at = self._text_at(at + 5)  # the schema and the name, which are not its identity
+        _, at = self._text_at(at)
         count, at = int(data[at + 1]) << 8 | int(data[at + 2]), at + 3
         columns = []
         for _ in range(count):
@@ -275,7 +269,7 @@ class Log:
             kind, modifier = (int(n) for n in self._int32_at(np.array([at, at + 4])))
             columns.append(LoggedColumn(column, is_key, kind, modifier))
             at += 8
-        return LoggedRelation(oid, f"{schema or 'pg_catalog'}.{name}", tuple(columns), message)
+        return LoggedRelation(oid, tuple(columns), message)
 
     def _truncated(self, message: int) -> tuple[int, ...]:
         """The relations of a truncation."""

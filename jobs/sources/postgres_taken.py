@@ -1,10 +1,12 @@
 """The position up to which a source has taken the log of a Postgres database: one row, in a state table of the source.
 
-    table string (key) | relation bigint | lsn bigint | epoch bigint | number bigint
+    table string (key) | relation bigint | lsn bigint | epoch bigint | number bigint | publication string
+    | partitions string
 
 `relation` is the identity of the table in Postgres. Transactions whose commit ends at `lsn` or before are taken.
-`number` is the highest number of a file of changes so far, the high part of its `_row_id`s. Only the driver reads and
-writes the table.
+`number` is the highest number of a file of changes so far, the high part of its `_row_id`s. `publication` is a mark of
+the publication, and `partitions` lists the table's partitions: the log does not show their changes. Only the driver
+reads and writes the table.
 """
 
 import msgspec
@@ -18,16 +20,29 @@ from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
 
-_COLUMNS = (("table", "string"), ("relation", "bigint"), ("lsn", "bigint"), ("epoch", "bigint"), ("number", "bigint"))
+_COLUMNS = (
+    ("table", "string"),
+    ("relation", "bigint"),
+    ("lsn", "bigint"),
+    ("epoch", "bigint"),
+    ("number", "bigint"),
+    ("publication", "string"),
+    ("partitions", "string"),
+)
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A position in the log of a table. See the module."""
+    """A position in the log of a table. See the module.
+
+    `partitions`: `identity:file` of each, separated by blanks.
+    """
 
     table: str
     relation: int
     lsn: int
     number: int
+    publication: str
+    partitions: str
 
 
 def taken_schema(source: str) -> TableSchema:

@@ -4,8 +4,9 @@
     smallint; integer; bigint             that type, or a wider one
     real; double precision                float; double
     numeric                               decimal(p,s) in which each value fits exactly
-    boolean; date; bytea                  boolean; date; binary
+    boolean; date; bytea; oid             boolean; date; binary; bigint
     timestamp; timestamp with time zone   timestamp_ntz; timestamp
+    a domain                              as the type below it
     any type                              string: the server's text
 
 Sessions have fixed formats (SESSION), so the texts do not depend on settings of the server. A text that does not fit
@@ -39,6 +40,7 @@ _TYPES = {
     "bytea": ("binary",),
     "timestamp": ("timestamp_ntz",),
     "timestamptz": ("timestamp",),
+    "oid": ("bigint",),
 }
 #: The identities of built-in types in pg_type, which never change.
 NAMES_BY_OID = {

@@ -787,7 +787,7 @@ NOT_RUN = {
         SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError
         UnpublishableValueError
         TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError
-        UnknownColumnError UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
+        UnknownColumnError UnknownRelationError UnpublishableColumnError UnpublishableNameError UnreadableSchemaError UnsettledError
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
@@ -810,7 +810,7 @@ NOT_RUN = {
         ParentGoneError QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
-        MissingTableError NoIdentityError TableOutsideError UndeclaredTableError
+        MissingTableError NoIdentityError TableOutsideError UndeclaredTableError UnreadableTableError
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
         DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
         MissingPathError SourceContradictedError UnskippableVersionError
