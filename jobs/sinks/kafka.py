@@ -28,10 +28,11 @@ from tussock.jobs.sinks.base import (
     Publisher,
     SinkPlace,
     SinkState,
+    UnpublishableNameError,
     UnreadableSinkError,
     WholeRows,
 )
-from tussock.jobs.sinks.kafka_errors import KeylessTopicError, kafka_error, translating_errors
+from tussock.jobs.sinks.kafka_errors import ConnectionErrors, KeylessTopicError, kafka_error, translating_errors
 from tussock.jobs.sinks.kafka_messages import MessageForm, Messages
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.decoding import decode_json
@@ -65,8 +66,10 @@ class ControlRecord(msgspec.Struct, frozen=True):
 def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
     """See OpenPlace."""
     assert isinstance(settings, KafkaSettings)
+    connections = ConnectionErrors()
     client = {"bootstrap.servers": settings.to, "client.id": "tussock", "log_level": 2} | settings.client
-    with translating_errors(settings.to):
+    client["error_cb"] = connections.note
+    with translating_errors(settings.to, connections):
         place = KafkaPlace(settings, client, publisher)
     try:
         yield place
@@ -93,7 +96,10 @@ class KafkaPlace:
                 "linger.ms": 20,
             }
         )
-        self._producer.init_transactions(WAIT_S)  # the transaction of another publisher ends here
+        try:
+            self._producer.init_transactions(WAIT_S)  # the transaction of another publisher ends here
+        finally:
+            self._producer.poll(0)  # reports errors of connections
         # Only now, since the other publisher may have committed topics that it created meanwhile.
         self.topics = set(self._admin.list_topics(timeout=WAIT_S).topics)
         self.require_topic(self.topic_of(CONTROL), 1)
@@ -101,7 +107,7 @@ class KafkaPlace:
         self.last = self._read_control()
 
     def sink_of(self, outline: Outline) -> "KafkaSink":
-        """See SinkPlace. Raises KeylessTopicError."""
+        """See SinkPlace. Raises KeylessTopicError, UnpublishableNameError."""
         return KafkaSink(self, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:
@@ -229,6 +235,8 @@ class KafkaSink:
     def __init__(self, place: KafkaPlace, outline: Outline) -> None:
         if not outline.key and place.settings.format is MessageFormat.UPSERT:
             raise KeylessTopicError(outline.name)
+        if outline.name == CONTROL:
+            raise UnpublishableNameError(outline.name, f"topic {place.topic_of(CONTROL)!r} contains the ends of epochs")
         self._place, self._outline = place, outline
         self._topic = place.topic_of(outline.name)
         self.place = f"kafka://{place.settings.to}/{self._topic}"

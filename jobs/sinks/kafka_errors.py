@@ -76,24 +76,48 @@ _FENCED = (
 """Another publisher began a transaction, which ended this one."""
 
 
+_OF_CONNECTIONS = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT")
+
+
+class ConnectionErrors:
+    """The errors of connections, which the client reports beside its calls: these only time out."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+
+    def note(self, error: Any) -> None:
+        """The client's `error_cb`."""
+        self._first.setdefault(error.name(), error)
+
+    def cause_of(self, error: Any) -> Any:
+        """Return the error of a connection that explains a time-out, or else the error itself."""
+        if error.name() not in _TIME_OUTS:
+            return error
+        return next((self._first[name] for name in _OF_CONNECTIONS if name in self._first), error)
+
+
+_TIME_OUTS = ("_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
+
+
 def kafka_error(place: str, error: Any) -> Exception:
     """Return the error of a KafkaError."""
     name, reason = error.name(), str(error.str()).rstrip(".")
     if name in _FENCED:
         return BeatenError()
-    if "AUTH" in name:
+    if "AUTH" in name or name == "_SSL":
         return BrokersDeniedError(place, reason)
-    if error.retriable() or name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE"):
+    if error.retriable() or name in (*_TIME_OUTS, "_RESOLVE"):
         return BrokersUnavailableError(place, reason)
     return BrokersRefusedError(place, reason)
 
 
 @contextmanager
-def translating_errors(place: str) -> Iterator[None]:
-    """Translate errors of the client."""
+def translating_errors(place: str, connections: ConnectionErrors | None = None) -> Iterator[None]:
+    """Translate errors of the client. `connections`: of its connections."""
     try:
         yield
     except KafkaException as err:
-        raise kafka_error(place, err.args[0]) from err
+        error = err.args[0]
+        raise kafka_error(place, error if connections is None else connections.cause_of(error)) from err
     except TimeoutError as err:
         raise BrokersUnavailableError(place, str(err) or "the request timed out") from err

@@ -71,10 +71,10 @@ class MessageForm:
         if not self.key:
             gone = [(None, self._envelope("d", row, None, epoch)) for row in before]
             return [*gone, *((None, self._envelope("c", None, row, epoch)) for row in after)]
-        former = dict(zip(keys_before, before, strict=True))
+        former, staying = dict(zip(keys_before, before, strict=True)), set(keys_after)
         messages: Messages = []
         for key in keys_before:
-            if key not in set(keys_after):
+            if key not in staying:
                 messages += [(key, self._envelope("d", former[key], None, epoch)), (key, None)]
         for key, row in zip(keys_after, after, strict=True):
             op = "u" if key in former else "c"

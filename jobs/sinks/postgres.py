@@ -16,7 +16,7 @@ Rows are converted a whole column at a time (postgres_rows.py).
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from psycopg import sql
 
 from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
+from tussock.jobs.postgres.names import quote_identifier
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
@@ -98,9 +99,13 @@ class PostgresPlace:
         """See SinkPlace."""
         return PostgresSink(self, outline)
 
+    def translating(self, place: str, schema: str) -> AbstractContextManager[None]:
+        """Translate errors of statements in the block."""
+        return translating_errors(place, schema, self.connection.info.user)
+
     def has_table(self, relation: str, state: TableState) -> bool:
         """See SinkPlace. Also compares the epoch, which a restored database does not have."""
-        with translating_errors(self.address):
+        with self.translating(self.address, self.schema):
             if self._value("SELECT to_regclass({})", sql.Literal(self._quoted(_TABLES))) is None:
                 return False
             epoch = self._value("SELECT epoch FROM {} WHERE relation = {}", self.name(_TABLES), sql.Literal(relation))
@@ -109,7 +114,7 @@ class PostgresPlace:
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
         """See SinkPlace."""
-        with translating_errors(self.address):
+        with self.translating(self.address, self.schema):
             self.begin()
             for swap in self.swaps:
                 swap()
@@ -130,7 +135,7 @@ class PostgresPlace:
         if self._begun:
             return
         try:
-            with translating_errors(self.address):
+            with self.translating(self.address, self.schema):
                 self._begin()
         except Exception as err:
             self._failure = err
@@ -151,7 +156,7 @@ class PostgresPlace:
 
     def create_schema(self, schema: str) -> None:
         """Create a schema if it does not exist."""
-        if self._value("SELECT to_regnamespace({})", sql.Literal(f'"{schema}"')) is None:
+        if self._value("SELECT to_regnamespace({})", sql.Literal(quote_identifier(schema))) is None:
             self.run("CREATE SCHEMA {}", sql.Identifier(schema))
 
     def run(self, text: str, *parts: sql.Composable) -> int:
@@ -251,7 +256,7 @@ class PostgresSink:
         if self.read_state() is None:
             self._place.connection.rollback()
             return "no table yet"
-        with translating_errors(self.place):
+        with self._place.translating(self.place, self._schema):
             old = self._place.run(
                 "DELETE FROM {} WHERE published_at < now() - make_interval(secs => {})",
                 self._place.name(_EPOCHS),
@@ -287,7 +292,7 @@ class PostgresSink:
     @contextmanager
     def _in_part(self) -> Iterator[None]:
         """A part of the transaction, which alone is undone if it fails."""
-        with translating_errors(self.place):
+        with self._place.translating(self.place, self._schema):
             self._place.begin()  # else the part would be a transaction
             with self._place.connection.transaction():
                 yield
@@ -377,13 +382,13 @@ class PostgresSink:
         """Let the new table replace the old one at the end of the transaction, since readers wait from then on."""
         grants = self._place.connection.execute(
             sql.SQL(
-                "SELECT privilege_type, grantee::regrole::text FROM pg_class, aclexplode(relacl)"
-                " WHERE oid = to_regclass({}) AND grantee <> relowner AND grantee <> 0"
+                "SELECT privilege_type, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END"
+                " FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass({}) AND grantee <> relowner"
             ).format(sql.Literal(self._table.as_string()))
         ).fetchall()
 
         def replace_table() -> None:
-            with translating_errors(self.place):
+            with self._place.translating(self.place, self._schema):
                 self._place.run("DROP TABLE IF EXISTS {}", self._table)
                 self._place.run("ALTER TABLE {} RENAME TO {}", beside, sql.Identifier(self._name))
                 for privilege, grantee in grants:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import psycopg
 
 from tussock.jobs.postgres.connection import ServerFailure, connect_failure, first_line, statement_failure
+from tussock.jobs.postgres.names import quote_identifier
 from tussock.jobs.sinks.base import BeatenError
 from tussock.statestore.errors import InputError, RetryableError
 
@@ -24,17 +25,26 @@ class PostgresUnavailableError(RetryableError):
 
 
 class PostgresDeniedError(InputError):
-    """The Postgres server refuses the user, or the user lacks a permission."""
+    """The Postgres server refuses the user, or the user lacks a permission.
+
+    `schema`, `user`: as SQL; None before a connection is open.
+    """
 
     place: str
     reason: str
+    schema: str | None = None
+    user: str | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.place} denies access: {self.reason}. The password comes from PGPASSWORD, PGPASSFILE, a service "
-            "file or an Airflow connection, never from pipeline.toml. The user must own the tables, or may create "
-            "them: `GRANT CREATE, USAGE ON SCHEMA public TO tussock_user`. Then run `tussock publish` again."
+        grant = (
+            "The password comes from PGPASSWORD, PGPASSFILE, a service file or an Airflow connection, never from "
+            "pipeline.toml."
+            if self.schema is None
+            else "The user must own the tables, or may create them: "
+            f"`GRANT CREATE, USAGE ON SCHEMA {self.schema} TO {self.user}`. A new schema needs `GRANT CREATE ON "
+            f"DATABASE` for the user."
         )
+        return f"{self.place} denies access: {self.reason}. {grant} Then run `tussock publish` again."
 
 
 class PostgresMissingError(InputError):
@@ -91,12 +101,17 @@ class PostgresError(InputError):
 
 
 @contextmanager
-def translating_errors(place: str) -> Iterator[None]:
-    """Translate errors of psycopg. `place`: a table or database, for messages."""
+def translating_errors(place: str, schema: str, user: str) -> Iterator[None]:
+    """Translate errors of psycopg.
+
+    Args:
+        place: a table or database, for messages.
+        schema, user: of the published tables, and of the connection.
+    """
     try:
         yield
     except psycopg.Error as err:
-        raise _translated_error(place, err) from err
+        raise _translated_error(place, schema, user, err) from err
 
 
 def connection_error(place: str, err: psycopg.Error) -> InputError | RetryableError:
@@ -110,7 +125,7 @@ def connection_error(place: str, err: psycopg.Error) -> InputError | RetryableEr
     return PostgresUnavailableError(place, reason)
 
 
-def _translated_error(place: str, err: psycopg.Error) -> Exception:
+def _translated_error(place: str, schema: str, user: str, err: psycopg.Error) -> Exception:
     reason = first_line(err)
     match statement_failure(err):
         case ServerFailure.AWAY:
@@ -120,7 +135,7 @@ def _translated_error(place: str, err: psycopg.Error) -> Exception:
         case ServerFailure.LOCKED:
             return PostgresUnavailableError(place, f"another session holds a lock ({reason})")
         case ServerFailure.DENIED:
-            return PostgresDeniedError(place, reason)
+            return PostgresDeniedError(place, reason, quote_identifier(schema), quote_identifier(user))
         case ServerFailure.MISSING:
             return PostgresMissingError(place, reason)
         case ServerFailure.BAD_VALUE:

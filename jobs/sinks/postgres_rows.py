@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.logical.relation_names import split_name
 from tussock.jobs.reading.written_rows import write_csv
-from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
+from tussock.jobs.sinks.base import Outline, UnpublishableColumnError, UnpublishableNameError
 from tussock.statestore.months import holds_months
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type, holds_variant
@@ -60,7 +61,9 @@ def postgres_type(kind: pa.DataType) -> str | None:
 
 
 def checked_columns(outline: Outline) -> tuple[tuple[str, str], ...]:
-    """Return name and type in Postgres of each column. Raises UnpublishableColumnError."""
+    """Return name and type in Postgres of each column. Raises UnpublishableColumnError, UnpublishableNameError."""
+    if (size := max(map(len, split_name(outline.name)))) > MAX_NAME_BYTES:
+        raise UnpublishableNameError(outline.name, f"its name has {size} bytes, and Postgres allows {MAX_NAME_BYTES}")
     columns = []
     for column in outline.columns:
         kind = postgres_type(arrow_type(column.type))

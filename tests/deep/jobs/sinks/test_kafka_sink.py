@@ -1,15 +1,14 @@
 """Topics of a real broker: a read_committed reader sees each epoch once and completely, whatever dies."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 
 from tests.support.jobs.sinks.dying import KilledError, dying
+from tests.support.jobs.sinks.kafka_topics import Topics
 from tests.support.jobs.sinks.shop import Rows, Shop
 from tests.support.jobs.sources.kafka_broker import Broker
 from tussock.jobs.settings.process import open_meta
@@ -42,46 +41,17 @@ def shop_on(broker: Broker, folder: Path, form: str, seed: int = 1, relations: t
     return shop
 
 
-def messages_in(shop: Shop, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """The committed messages, read by a plain consumer."""
+def topics_of(shop: Shop) -> Topics:
     assert isinstance(shop.settings, KafkaSettings)
-    reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": shop.settings.to, "group.id": "test", "isolation.level": "read_committed",
-         "enable.partition.eof": True, "auto.offset.reset": "earliest"}
-    )  # fmt: skip
-    reader.assign([confluent_kafka.TopicPartition(shop.settings.topic_prefix + topic, 0, 0)])
-    found = []
-    while (message := reader.poll(30)) is not None and message.error() is None:
-        found.append((message.key(), message.value()))
-    reader.close()
-    return found
+    return Topics(shop.settings)
 
 
-def rows_of(shop: Shop, topic: str, form: str) -> dict[bytes | None, Any]:
-    """The rows that the messages leave, by key."""
-    rows: dict[bytes | None, Any] = {}
-    for key, value in messages_in(shop, topic):
-        row = None if value is None else json.loads(value)
-        if form == "debezium" and row is not None:
-            assert row["before"] == rows.get(key), "the row before the change"
-            row = row["after"]
-        if row is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = row
-    return rows
-
-
-def assert_equal(shop: Shop, form: str, model: dict[str, Rows]) -> None:
-    by_shop = {row["shop"]: (row["n"], float(row["total"])) for row in rows_of(shop, "by_shop", form).values()}
+def assert_equal(shop: Shop, model: dict[str, Rows]) -> None:
+    by_shop = {row["shop"]: (row["n"], float(row["total"])) for row in topics_of(shop).rows_of("by_shop").values()}
     assert by_shop == {shop: (n, float(total)) for shop, n, total in model["by_shop"]}
-    orders = {row["id"]: (row["shop"], float(row["amount"])) for row in rows_of(shop, "orders", form).values()}
+    orders = {row["id"]: (row["shop"], float(row["amount"])) for row in topics_of(shop).rows_of("orders").values()}
     assert orders == {row[0]: (row[1], float(row[2])) for row in model["orders"]}
-    assert len(rows_of(shop, "ratios", form)) == len(model["ratios"])
-
-
-def epochs_in(shop: Shop) -> list[int]:
-    return [int(json.loads(value)["epoch"]) for _, value in messages_in(shop, "tussock_epochs") if value is not None]
+    assert len(topics_of(shop).rows_of("ratios")) == len(model["ratios"])
 
 
 @pytest.mark.parametrize("form", ["upsert", "debezium"])
@@ -93,9 +63,9 @@ def test_the_messages_leave_the_rows_of_every_epoch(broker: Broker, tmp_path: Pa
         shop.empty() if step == 3 else shop.change()
         epochs.append(shop.commit())
         shop.publish()
-        assert_equal(shop, form, shop.model())
+        assert_equal(shop, shop.model())
         assert shop.publish() == ()
-    assert epochs_in(shop) == epochs
+    assert topics_of(shop).epochs() == epochs
 
 
 def test_a_reader_sees_each_epoch_once_and_whole_though_publishers_die(broker: Broker, tmp_path: Path) -> None:
@@ -116,9 +86,9 @@ def test_a_reader_sees_each_epoch_once_and_whole_though_publishers_die(broker: B
                 else:
                     break
             if before is not None and at % 30 == 0:
-                assert_equal(shop, "upsert", shop.model() if epochs_in(shop)[-1] == epochs[-1] else before)
-        assert_equal(shop, "upsert", shop.model())
-    assert epochs_in(shop) == epochs
+                assert_equal(shop, shop.model() if topics_of(shop).epochs()[-1] == epochs[-1] else before)
+        assert_equal(shop, shop.model())
+    assert topics_of(shop).epochs() == epochs
     assert died > 30
 
 
@@ -132,8 +102,8 @@ def test_two_publishers_at_once_send_each_epoch_once(broker: Broker, tmp_path: P
             running = [threads.submit(publish_tables, open_meta(shop.address), shop.settings) for _ in range(2)]
         for one in running:
             one.result()
-        assert_equal(shop, "debezium", shop.model())
-    assert epochs_in(shop) == epochs
+        assert_equal(shop, shop.model())
+    assert topics_of(shop).epochs() == epochs
 
 
 def test_a_publisher_that_began_before_another_one_created_the_topics_sends_nothing(
@@ -154,8 +124,8 @@ def test_a_publisher_that_began_before_another_one_created_the_topics_sends_noth
     monkeypatch.setattr(kafka, "Producer", LateProducer)
     publish_tables(open_meta(shop.address), shop.settings)
     assert others
-    assert_equal(shop, "debezium", shop.model())
-    assert epochs_in(shop) == [epoch]
+    assert_equal(shop, shop.model())
+    assert topics_of(shop).epochs() == [epoch]
 
 
 def test_a_relation_without_a_key_and_an_unreachable_broker_are_named(broker: Broker, tmp_path: Path) -> None:
@@ -168,7 +138,7 @@ def test_a_relation_without_a_key_and_an_unreachable_broker_are_named(broker: Br
         broker.servers, ("orders", "events"), format=MessageFormat.DEBEZIUM, topic_prefix="as_said."
     )
     shop.publish()
-    assert len(messages_in(shop, "events")) == len(shop.model()["events"])
+    assert len(topics_of(shop).messages_in("events")) == len(shop.model()["events"])
     shop.settings = KafkaSettings("127.0.0.1:1", ("orders",))
     with pytest.raises(BrokersUnavailableError, match="Check the addresses and the brokers"):
         shop.publish()
@@ -184,4 +154,4 @@ def test_a_broker_that_restarts_continues_with_the_next_publish(broker: Broker, 
     shop.change()
     shop.commit()
     shop.publish()
-    assert_equal(shop, "upsert", shop.model())
+    assert_equal(shop, shop.model())

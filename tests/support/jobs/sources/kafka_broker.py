@@ -7,6 +7,7 @@ packages.
 import os
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -22,7 +23,8 @@ _START_S = 180
 class Broker:
     """A broker with its data in a folder; it can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, passwords: Mapping[str, str] | None = None) -> None:
+        """`passwords`: of users, who need a login and rights; `admin` has all rights. None: everybody has them."""
         self._folder = folder
         self.port, controller = _free_port(), _free_port()
         self.servers = f"127.0.0.1:{self.port}"
@@ -45,6 +47,20 @@ class Broker:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
         }
+        if passwords is not None:
+            users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
+            login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            settings |= {
+                "listeners": f"CLIENT://{self.servers},INNER://127.0.0.1:{(inner := _free_port())},"
+                f"CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": f"CLIENT://{self.servers},INNER://127.0.0.1:{inner}",
+                "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "inter.broker.listener.name": "INNER",
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.client.plain.sasl.jaas.config": f"{login} {users};",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS;User:admin",
+            }
         self._settings = folder / "server.properties"
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster = ("--cluster-id", "4L6g3nShT-eMCtK--X86sw", "--config", str(self._settings))
