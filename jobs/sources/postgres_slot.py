@@ -67,7 +67,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TablePartition:
     """A partition of a table, also a divided one.
 
     Args:
@@ -97,7 +97,7 @@ class ServedTable:
     columns: tuple[TableColumn, ...]
     identities: dict[str, tuple[str, ...] | None]
     key: tuple[str, ...]
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TablePartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +219,9 @@ class Database:
 
     def _read_members(
         self, source: CreateSource, oid: int
-    ) -> tuple[tuple[Partition, ...], dict[str, tuple[str, ...] | None]]:
+    ) -> tuple[tuple[TablePartition, ...], dict[str, tuple[str, ...] | None]]:
         """Return the partitions of a table, and the identities of the tables that contain its rows."""
-        partitions, identities = list[Partition](), dict[str, tuple[str, ...] | None]()
+        partitions, identities = list[TablePartition](), dict[str, tuple[str, ...] | None]()
         for member, kind, persistence, schema, name, file, as_partition, whole, identity, child in self.read_rows(
             _MEMBERS, oid
         ):
@@ -238,7 +238,7 @@ class Database:
                 raise UnreadableTableError(source.name, own, finding, "Partition it, or read it through JDBC")
             if member != oid:
                 is_original = as_partition and file in (0, member)  # a table's first file has its identity as number
-                partitions.append(Partition(member, file, is_original))
+                partitions.append(TablePartition(member, file, is_original))
             if kind == "r":
                 identities[text] = () if whole else None if identity is None else tuple(identity)
         return tuple(partitions), identities

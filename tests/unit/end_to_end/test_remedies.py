@@ -787,7 +787,8 @@ NOT_RUN = {
         SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError
         UnpublishableValueError
         TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError
-        UnknownColumnError UnknownRelationError UnpublishableColumnError UnpublishableNameError UnreadableSchemaError UnsettledError
+        UnknownColumnError UnknownRelationError UnpublishableColumnError UnpublishableNameError
+        UnreadableSchemaError UnsettledError
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """

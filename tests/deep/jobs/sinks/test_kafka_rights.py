@@ -51,7 +51,7 @@ def test_each_refusal_of_brokers_has_a_remedy_that_works(
     shop.settings = settings
     shop.change()
     shop.commit()
-    with pytest.raises(BrokersDeniedError, match="sasl.password") as denied:
+    with pytest.raises(BrokersDeniedError, match="Credentials are properties") as denied:
         shop.publish()
     assert "wrong" not in str(denied.value)
 

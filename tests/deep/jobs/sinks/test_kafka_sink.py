@@ -155,3 +155,22 @@ def test_a_broker_that_restarts_continues_with_the_next_publish(broker: Broker, 
     shop.commit()
     shop.publish()
     assert_equal(shop, shop.model())
+
+
+def test_a_broker_that_is_killed_during_publishes_has_each_epoch_once(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "WAIT_S", 10)
+    shop, epochs, failed = shop_on(broker, tmp_path, "debezium"), [], 0
+    for _ in range(6):
+        shop.change()
+        epochs.append(shop.commit())
+        with ThreadPoolExecutor(1) as thread:
+            publishing = thread.submit(publish_tables, open_meta(shop.address), shop.settings)
+            broker.kill()
+            failed += publishing.exception() is not None
+        broker.start()
+        shop.publish()
+        assert_equal(shop, shop.model())
+    assert topics_of(shop).epochs() == epochs
+    assert failed

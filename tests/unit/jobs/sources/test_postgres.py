@@ -2,8 +2,10 @@
 
 import random
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -436,3 +438,27 @@ def test_a_run_that_dies_anywhere_neither_loses_nor_repeats_a_change(shop: Shop,
                 break
         shop.advance()
         shop.assert_equal()
+
+
+@pytest.mark.deep
+def test_a_server_that_is_killed_under_load_neither_loses_nor_repeats_a_change(shop: Shop) -> None:
+    changes, ended = Changes(shop, 13, moves_long=False), threading.Event()
+    append(shop.meta, shop.orders, shop.items)
+
+    def write() -> None:
+        while not ended.is_set():
+            with suppress(psycopg.OperationalError):
+                changes.run()
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        for _ in range(15):
+            shop.advance()
+            shop.server.kill()
+            shop.advance()  # the sources wait
+            shop.server.start()
+        ended.set()
+        writing.result()
+    shop.advance()
+    shop.assert_equal()
+    assert len(shop.server.read(shop.name, "SELECT 1 FROM orders UNION ALL SELECT 1 FROM items")) > 0
