@@ -9,7 +9,8 @@
     model.py        what readers must see, in plain Python
     cluster.py      executors, slots and barrier stages, as Spark has them
     engine.py       the engine in the simulation: which of its memory belongs to a process
-    modules.py      simulated modules (os, time, socket, _thread …) and how the engine gets them
+    modules.py      simulated modules (os, time, …) and how the engine gets them
+    threads.py      simulated `_thread`; files.py, sockets.py, subprocesses.py: `open`, `socket`, `subprocess`
     system.py       the calls behind them: descriptors, paths, processes, signals, poll
     disk.py         page cache, fsync, power failures
     network.py      streams: buffers, delays, ends, resets, black holes
