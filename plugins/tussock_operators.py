@@ -365,7 +365,7 @@ def _require_not_held(at: "PipelineStore", context: Any) -> None:
 def _require_arrived(at: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import interval_between, require_arrived
 
-    require_arrived(at, (), interval_between(at, run_interval(context)))
+    require_arrived(at, interval_between(at, run_interval(context)))
 
 
 def _require_none_paused(at: "PipelineStore", context: Any) -> None:

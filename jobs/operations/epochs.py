@@ -255,13 +255,10 @@ def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interv
     require_interval_not_held(at, interval)
 
 
-def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
+def require_arrived(at: PipelineStore, interval: Interval | None) -> None:
     """Raises MissingFilesError if the interval's deadline has passed and its files are not the expected ones.
 
-    Rules with the severity "warning" only log.
-
-    Args:
-        done: the epochs of the run. They do not matter, because a file that lies in its place has arrived.
+    Rules with the severity "warning" only log. A file that lies in its place has arrived, whichever run takes it.
 
     Cost: none without a rule in pipeline.toml; as tussock.jobs.quality.arrival.missing_files.
     """

@@ -125,7 +125,7 @@ class Frames:
         register_view(self.session, view)
         frame = self.session.table(quote_name(view.name))
         for name in (view.name, *(r.name for r in used)):  # the frame keeps the plans of these views
-            self.session.catalog.dropTempView(quote_name(name))
+            self.session.catalog.dropTempView(name)
         return frame
 
     def _rows_frame(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:

@@ -142,7 +142,7 @@ def _frame_at(
     known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
     frame = session.table(quote_name(relation.name))
     for name in known:  # the frame keeps their plans; these names belong to another epoch
-        session.catalog.dropTempView(quote_name(name))
+        session.catalog.dropTempView(name)
     return frame
 
 

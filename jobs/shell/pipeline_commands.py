@@ -242,7 +242,7 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
             done = run_pipeline_epochs(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
             checks = [
                 lambda: require_all_taken_in(at, done.summaries, interval),
-                lambda: require_arrived(at, done.summaries, interval),
+                lambda: require_arrived(at, interval),
             ]
             return done, _release(at, done, chosen, checks)
 

@@ -189,10 +189,7 @@ class SourceDescriber(Protocol):
     login: ClassVar[str]  # how to give credentials, since options may contain none; a sentence without its full stop
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the options that a new source gets besides the options of its statement.
-
-        Sources of earlier releases may lack them.
-        """
+        """Return the options that a new source gets besides the options of its statement."""
 
     def check(self, source: CreateSource) -> None:
         """Reject a statement that could not be honoured later. Reads no input. Raises BadOptionError, BadPathError."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -86,12 +86,9 @@ from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
-if TYPE_CHECKING:
-    pass
-
 _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may appear after the source is created, and disappear
-MISSING = "missing"  # if a file lacks a declared column: 'error' or 'null'; 'wait' is an old name of may_be_missing
-RETAIN = "retain"  # 'files' keeps the bytes of taken files; 'none', as in old sources: files never change
+MISSING = "missing"  # if a file lacks a declared column: 'error' or 'null'
+RETAIN = "retain"  # 'files' keeps the bytes of taken files; 'none': files never change
 ON_CHANGE = "on_change"  # the reaction to a changed taken file: 'error', 'restate' or 'ignore'
 COLUMNS = "columns"  # the effect of a new column of a file: one of NewColumns
 OWN_OPTIONS = (
@@ -210,10 +207,10 @@ class FileSource:
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        kept = {} if RETAIN in options else {RETAIN: "files"}
-        evolves = options.get(COLUMNS) == NewColumns.EVOLVE and MISSING not in options
-        # earlier files lack the columns of later ones
-        return kept | ({MISSING: "null"} if evolves and "null" in self.missing_columns else {})
+        defaults = {RETAIN: "files"}
+        if options.get(COLUMNS) == NewColumns.EVOLVE and "null" in self.missing_columns:
+            defaults[MISSING] = "null"  # earlier files lack the columns of later ones
+        return {option: value for option, value in defaults.items() if option not in options}
 
     def effect_of(self, option: str) -> OptionEffect:
         if option == RETAIN:
@@ -239,7 +236,8 @@ class FileSource:
                 flag,
                 "expected 'true' (the files may appear after the source is created) or 'false'",
             )
-        if (missing := source.options.get(MISSING, "wait")) not in (*self.missing_columns, "wait"):
+        missing = source.options.get(MISSING)
+        if missing is not None and missing not in self.missing_columns:
             raise BadOptionError(source.name, MISSING, missing, self.why_missing)
         if (on_error := source.options.get(ON_ERROR, FAIL)) not in (FAIL, QUARANTINE):
             reason = (
@@ -636,7 +634,7 @@ def _without_rows(file: PinnedFile) -> PinnedFile:
 
 
 def _may_be_missing(source: CreateSource) -> bool:
-    return source.options.get(_MAY_BE_MISSING) == "true" or source.options.get(MISSING) == "wait"
+    return source.options.get(_MAY_BE_MISSING) == "true"
 
 
 def _check_columns_option(source: CreateSource) -> None:

@@ -29,7 +29,7 @@ FIELDS = (
     Field("position", "bigint"),  # of the record in its file, from 1, without the header
     Field("reason", "string"),
     Field("raw", "string"),  # the record's text, with bytes that are not UTF-8 as \xNN; NULL if the format has no text
-    # The hidden columns of the record. Tables of sources that releases up to c560332 made lack these two.
+    # The hidden columns of the record.
     Field(METADATA, metadata_type(OF_FILES)),
     Field(INGESTED_AT, HiddenColumn.INGESTED_AT.type),
 )

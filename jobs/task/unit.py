@@ -323,8 +323,7 @@ class Unit:
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
 
-    # --- leaves and snapshots
-    # ----------------------------------------------------------------------------------------------------
+    # --- leaves and snapshots ------------------------------------------------------------------------------------------
 
     def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _InputSize]:
         """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""

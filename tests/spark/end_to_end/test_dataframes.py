@@ -232,6 +232,12 @@ def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> No
     assert "nothing to do" in session.create_view("shown", again, if_not_exists=True).message
 
 
+def test_a_frame_of_a_plain_view_leaves_no_view_in_the_session_of_spark(session: Session) -> None:
+    frame = session.table("plain")
+    assert frame.count() > 0
+    assert frame.sparkSession.sql("SHOW VIEWS").collect() == []
+
+
 def test_frames_pin_their_epoch_until_the_session_is_closed(session: Session) -> None:
     with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as other:
         before = len(session.meta.all_pins())
