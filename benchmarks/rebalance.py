@@ -86,7 +86,7 @@ def _measured(folder: Path, rows: int, changed: int, epochs: int) -> list[Figure
                 Figures(
                     f"{before} -> {after}",
                     planned.moved_vnodes,
-                    planned.moved_vnodes * sum(s.bytes for s in planned.before) // len(planned.planned.units),
+                    planned.moved_vnodes * sum(s.bytes for s in planned.before) // planned.planned.vnode_count,
                     move_s,
                     seconds,
                     statistics.median(s for s, _ in ordinary),

@@ -210,12 +210,10 @@ class Pinning:
     run: dict[str, str]
     moment: Moment = UNMOVED
     mapping_before: VnodeMapping | None = None  # set if this barrier is the first on the version's mapping
-    resting: frozenset[str] = (
-        frozenset()
-    )  # sources that failed an epoch of this run repeatedly: the next run tries them again
-    pinned: dict[tuple[int, int | None], "Pinned"] = field(
-        default_factory=dict
-    )  # by relation and byte limit; `plan_barrier` runs twice, and lists no source again
+    # Sources that failed an epoch of this run repeatedly: the next run tries them again.
+    resting: frozenset[str] = frozenset()
+    # By relation and byte limit: `plan_barrier` runs twice, and lists no source again.
+    pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
     shared: dict[object, object] = field(default_factory=dict)  # see Asked
 
@@ -227,8 +225,8 @@ class Pinning:
     def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
         """Return the request to a source's reader. An epoch takes one delivery of a whole source, undivided."""
         if takes_whole_deliveries(source):
-            return Asked(self.interval, None, None, self.detour.skip_files, False)
-        return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
+            return Asked(self.interval, skip=self.detour.skip_files)
+        return Asked(self.interval, max_bytes, most=self.max_epoch_bytes, skip=self.detour.skip_files)
 
     def has_input(self) -> bool:
         """Return whether there is input.
@@ -369,7 +367,7 @@ def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable |
     version = base.version
     store = HummockStore(meta.objects, version, process_cache(), buffer=base.buffer)
     kind = RecalledTable if base.committed else StorageTable
-    return kind(source.state_tables[0], store, version.epoch, len(version.mapping.units))
+    return kind(source.state_tables[0], store, version.epoch, version.mapping.vnode_count)
 
 
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:

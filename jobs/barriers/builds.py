@@ -86,7 +86,7 @@ class Building:
         _, stored = stored_size(version, table.table_id)
         if not table.distribution:
             return {0: stored}
-        vnodes = len(version.mapping.units)
+        vnodes = version.mapping.vnode_count
         return dict.fromkeys(range(vnodes), -(-stored // vnodes))
 
 

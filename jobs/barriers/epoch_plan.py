@@ -65,9 +65,9 @@ class EpochPlan:
     counts: Mapping[str, RowCounts] | None = field(default_factory=dict)
 
     @property
-    def units(self) -> tuple[int, ...]:
-        """The mapping of vnodes to parallel units, as pinned by the barrier."""
-        return self.barrier.mapping.units
+    def unit_of_vnode(self) -> tuple[int, ...]:
+        """The parallel unit of each vnode, as pinned by the barrier."""
+        return self.barrier.mapping.unit_of_vnode
 
     @property
     def unit_count(self) -> int:

@@ -78,7 +78,7 @@ class LeafCells:
         for scheduled in plan.schedule.all_fragments():
             if scheduled.must_run:
                 alone = scheduled.fragment is not None and scheduled.fragment.singleton
-                for unit in [plan.units[0]] if alone else units:
+                for unit in [plan.unit_of_vnode[0]] if alone else units:
                     yield make_cells(unit, Address.of_leaf(scheduled.id, LeafInput.TICK), [b""])
             if scheduled.kind is RelationKind.TABLE and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:

@@ -97,7 +97,7 @@ def _stored_by(side: RelationSide) -> tuple[tuple[tuple[str, str, bool, bool], .
     key = tuple(
         (name_of(part.column), table.columns[part.column].type, part.descending, part.nulls_last) for part in table.key
     )
-    return key, tuple(name_of(place) for place in table.distribution), len(side.version.mapping.units)
+    return key, tuple(name_of(place) for place in table.distribution), side.version.mapping.vnode_count
 
 
 def differing_pairs(

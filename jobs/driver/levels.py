@@ -87,17 +87,17 @@ def run_levels(
     reached = fragments_with_input(plan.schedule, started)
     read = tables_read_by([scheduled for scheduled in plan.schedule.all_fragments() if scheduled.id in reached])
     task = EpochTask(
-        meta.objects.uri,
-        msgspec.json.encode(part_of(plan.base.version, read)),
-        plan.schedule,
-        plan.barrier.epoch,
-        plan.units,
-        size.predict_amount(runner.policy),
-        runner.policy,
-        tuple(one.epoch for one in held),
-        functions_of(plan.catalog.stored_relations()),
-        plan.barrier.moment,
-        plan.catalog.zones,
+        store_uri=meta.objects.uri,
+        version=msgspec.json.encode(part_of(plan.base.version, read)),
+        schedule=plan.schedule,
+        epoch=plan.barrier.epoch,
+        unit_of_vnode=plan.unit_of_vnode,
+        expected=size.predict_amount(runner.policy),
+        policy=runner.policy,
+        in_flight=tuple(one.epoch for one in held),
+        functions=functions_of(plan.catalog.stored_relations()),
+        moment=plan.barrier.moment,
+        zones=plan.catalog.zones,
     )
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))

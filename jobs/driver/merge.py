@@ -191,7 +191,7 @@ def _copy_rows(
 def _rows_of(branch: MetaStore, mine: HummockVersion, relations: Sequence[Relation]) -> Iterator[SealedBatch]:
     """The rows of state tables at the branch's epoch. Tables ascend, and so do the keys of a table."""
     store = HummockStore(branch.objects, mine, process_cache())
-    vnodes = len(mine.mapping.units)
+    vnodes = mine.mapping.vnode_count
     for schema in sorted((t for r in relations for t in r.state_tables), key=lambda table: table.table_id):
         table = StorageTable(schema, store, mine.epoch, vnodes)
         for keyed in table.read_range(*table.layout.range_of(0, vnodes)):

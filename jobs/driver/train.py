@@ -268,9 +268,21 @@ class Train:
         rows = row_counts(ran.reports, plan.schedule, plan.counts)
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
-        parts = ran.held, (*ran.uploaded, *plan.shared), seconds, rows, undeclared, units, ran.measured, ran.taken
         wait_until_durable()  # the barrier is durable before its epoch is sealed
-        self._queue_checkpoint(_ToCommit(barrier, drafted, *parts))
+        self._queue_checkpoint(
+            _ToCommit(
+                barrier,
+                drafted,
+                held=ran.held,
+                uploaded=(*ran.uploaded, *plan.shared),
+                seconds=seconds,
+                rows=rows,
+                undeclared=undeclared,
+                units=units,
+                measured=ran.measured,
+                taken=ran.taken,
+            )
+        )
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:
@@ -431,10 +443,17 @@ class Train:
         runs: dict[int, list[tuple[int, Load]]] = {}
         for one in self._in_flight_after(base):
             barrier = one.barrier
-            ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
-            taken = one.uploaded, barrier.log_end, barrier.catalog
-            undoes = barrier.mutation.undo is not None
-            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals, undoes=undoes)
+            change = EpochCommitted(
+                prev_epoch=barrier.prev_epoch,
+                epoch=barrier.epoch,
+                attempt=barrier.attempt,
+                ssts=one.uploaded,
+                log_end=barrier.log_end,
+                catalog=barrier.catalog,
+                moment=barrier.moment,
+                by_intervals=barrier.by_intervals,
+                undoes=barrier.mutation.undo is not None,
+            )
             version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])

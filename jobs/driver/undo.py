@@ -86,7 +86,7 @@ def write_undone_rows(meta: MetaStore, version: HummockVersion, barrier: Barrier
 
 
 def _read_parts(store: HummockStore, version: HummockVersion, table: TableSchema, to: int) -> Iterator[_Part]:
-    layout = table_layout(table, len(version.mapping.units))
+    layout = table_layout(table, version.mapping.vnode_count)
     if layout.shape is not None:
         store.read_as(table.table_id, layout.shape)
     for changed in store.read_changes(table.table_id, None, None, to, version.epoch, schema=layout.rows):
@@ -98,7 +98,7 @@ def _read_parts(store: HummockStore, version: HummockVersion, table: TableSchema
 def _batch_of(table: TableSchema, part: _Part, version: HummockVersion) -> SealedBatch:
     """The rows before the changes: puts of these, and deletes of keys that had none."""
     came = part.after.filter(pc.invert(pc.is_in(part.after.column(0), value_set=part.before.column(0))))
-    keys = set(table_layout(table, len(version.mapping.units)).key_columns)
+    keys = set(table_layout(table, version.mapping.vnode_count).key_columns)
     blank = [
         column if place in keys else pa.chunked_array([pa.nulls(came.num_rows, column.type)])
         for place, column in enumerate(came.columns[1:])

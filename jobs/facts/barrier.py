@@ -71,7 +71,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, barrier: Barrier) ->
         tuple(files_of(barrier, catalog)),
         barrier.mutation,
         tuple(names.get(relation, f"relation {relation}") for relation in barrier.mutation.relations),
-        len(set(barrier.mapping.units)),
+        len(set(barrier.mapping.unit_of_vnode)),
         barrier.skipped,
         dict(barrier.run),
     )

@@ -41,7 +41,7 @@ def list_units(
     Raises: with `meta`, MissingSstError if compaction and vacuum ran meanwhile; try again. Cost: none; with `meta` one
     range read per SST that this process has not opened yet.
     """
-    owners = np.asarray(version.mapping.units)
+    owners = np.asarray(version.mapping.unit_of_vnode)
     stored = None if meta is None else _stored_by_unit(meta, owners)
     work = [unit for epoch in done for unit in epoch.units]
     busy = sum(unit.seconds for unit in work)

@@ -154,12 +154,12 @@ class PendingTables:
         if known is not None and known.relation == relation and known.entries == list(entries[: len(known.entries)]):
             table, done = known.table.with_store(store), len(known.entries)
         else:
-            table, done = StateTable(schema, store, version.epoch, len(version.mapping.units)), 0
+            table, done = StateTable(schema, store, version.epoch, version.mapping.vnode_count), 0
         definition = definition_of(relation)
         assert isinstance(definition, TableDefinition), f"{relation.name} is not a table"
         node = definition.fragments[0].operators[0].node
         assert isinstance(node, TableReplay)
-        vnodes = range(len(version.mapping.units))
+        vnodes = range(version.mapping.vnode_count)
         actor = Actor(thread_kernel(), vnodes, len(vnodes), entries[done:], self._read_payload)
         try:
             node.make_executor([table], actor).apply()

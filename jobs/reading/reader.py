@@ -149,7 +149,7 @@ def open_table(
         buffer: of the epochs in flight to include.
     """
     store = HummockStore(objects, version, process_cache(), buffer=buffer)
-    return StorageTable(schema, store, version.epoch if epoch is None else epoch, len(version.mapping.units))
+    return StorageTable(schema, store, version.epoch if epoch is None else epoch, version.mapping.vnode_count)
 
 
 def scan_relation(
@@ -244,7 +244,7 @@ def relation_rows(
 
 
 def _vnodes_by_unit(version: HummockVersion) -> list[list[int]]:
-    units = np.asarray(version.mapping.units)
+    units = np.asarray(version.mapping.unit_of_vnode)
     return [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
 
 
@@ -337,7 +337,7 @@ def ordered_frame(
 
     Otherwise as `relation_frame`.
     """
-    vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
+    vnodes = [list(range(version.mapping.vnode_count))] if part.in_order else None
     return _scan_frame(
         spark, store_uri, version, relation, relation.columns, partial(_in_order, relation, epoch, part), vnodes
     )

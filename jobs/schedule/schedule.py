@@ -65,12 +65,10 @@ class Want:
     columns: tuple[int, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()  # into columns
-    part: SnapshotPart | None = (
-        None  # includes the snapshot at the previous epoch; None: all of this epoch's changes and nothing else
-    )
-    project: tuple[
-        Expr, ...
-    ] = ()  # over columns: computed by Spark between the levels (tussock.jobs.plan.fragments.Input)
+    # It includes the snapshot at the previous epoch. None: all of this epoch's changes and nothing else.
+    part: SnapshotPart | None = None
+    # Over columns: computed by Spark between the levels (tussock.jobs.plan.fragments.Input).
+    project: tuple[Expr, ...] = ()
     replaced: Replaced | None = None  # send the difference to these rows
     port: Port = Port.ROWS  # the output of the producer
 
@@ -400,25 +398,25 @@ def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
         stored = None if entry.source is not None or index not in parts else _stored_table(relation)
         levels[entry.level].append(
             Scheduled(
-                index,
-                entry.level,
-                relation.id,
-                relation.name,
-                relation.kind,
-                entry.build,
-                new,
-                entry.source,
-                entry.fragment,
-                relation.state_tables,
-                tuple(feeds.get(index, ())),
-                tuple(exchanges.get(index, {}).values()),
-                tuple(sorted(parts.get(index, ()))),
-                stored,
-                any(p.first < p.end for p in parts.get(index, ()) if stored is not None)
+                id=index,
+                level=entry.level,
+                relation_id=relation.id,
+                relation=relation.name,
+                kind=relation.kind,
+                build=entry.build,
+                new=new,
+                source=entry.source,
+                fragment=entry.fragment,
+                tables=relation.state_tables,
+                feeds=tuple(feeds.get(index, ())),
+                exchanges=tuple(exchanges.get(index, {}).values()),
+                parts=tuple(sorted(parts.get(index, ()))),
+                snapshot_table=stored,
+                must_run=any(p.first < p.end for p in parts.get(index, ()) if stored is not None)
                 or index in take_back
                 or entry.replays
                 or _runs_without_input(entry.fragment, new),
-                _stored_table(relation) if entry.replays else None,
+                replayed=_stored_table(relation) if entry.replays else None,
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))

@@ -214,7 +214,7 @@ def parts_of(pinned: PinnedEpochs, units: int) -> list[EpochsPart]:
     for relation, since, until, weight in reads:
         nbytes = bytes_read(version, relation_with(version, relation, pinned.item.name), since)
         target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, nbytes // units))
-        ends = np.linspace(0, len(version.mapping.units), max(1, ceil(nbytes / target)) + 1).astype(int)
+        ends = np.linspace(0, version.mapping.vnode_count, max(1, ceil(nbytes / target)) + 1).astype(int)
         parts += [
             EpochsPart(
                 pinned.item.name, pinned.store, pinned.version, relation, since, until, weight, int(first), int(end)
@@ -234,7 +234,7 @@ def read_part(part: EpochsPart, columns: Sequence[str]) -> Iterator[pa.Table]:
         assert form is not None
         objects = open_object_store(part.store)
         store = HummockStore(objects, version, process_cache(), pinned=(part.since or part.until, part.until))
-        table = StorageTable(form.table, store, part.until, len(version.mapping.units))
+        table = StorageTable(form.table, store, part.until, version.mapping.vnode_count)
         names = [column.name.lower() for column in relation.columns]
         places, vnodes = [names.index(name.lower()) for name in columns], range(part.first, part.end)
         if part.since is None:

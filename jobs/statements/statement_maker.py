@@ -327,7 +327,7 @@ class StatementMaker:
         read = {r.name: r for r in relations_read(version, sight, bound.relations)}
         read |= {other.name: other.relation for other in bound.at if other.since is None}
         assert self._binder is not None, "it has bound the SELECT"
-        parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, len(version.mapping.units))
+        parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, version.mapping.vnode_count)
         return query_frame(
             self._spark(),
             uri,

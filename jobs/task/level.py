@@ -24,18 +24,18 @@ CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  #
 
 
 def level_function(
-    task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int], report: Report = not_measured
+    task: "Callable[[], EpochTask]", level: int, unit_number: Callable[[], int], report: Report = not_measured
 ) -> CellFunction:
     """The function that runs one level's actors on one unit.
 
     Args:
         task: returns the epoch's task.
-        slot: returns the unit. In Spark, the exchange puts the cells of a slot into the partition with that number.
+        unit_number: returns the unit. In Spark, the exchange puts its cells into the partition with that number.
         report: called with the measurement at the end, unless the level fails.
     """
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known, unit = task(), slot()
+        known, unit = task(), unit_number()
         route = Route.of_level(known.schedule, level, len(known.in_flight), known.units_flush)
         last = level == len(known.schedule.levels) - 1
         inbox: dict[Address, list[bytes]] = {}

@@ -24,7 +24,7 @@ class Sealing:
     """The decisions about the MemTables of one level on one unit."""
 
     task: EpochTask
-    slot: int
+    unit: int
     sent_bytes: Counter[int] = field(default_factory=Counter)  # to the driver, by unit
     whole: list[SealedBatch] = field(default_factory=list)  # sent undivided, and not counted by unit yet
     whole_bytes: int = 0
@@ -32,8 +32,8 @@ class Sealing:
 
     def divide(self, sealed: SealedBatch) -> Iterator[tuple[SealedBatch, int]]:
         """Yield the parts of a MemTable, each with the number of its first rows to upload. The others are sent."""
-        if not self.task.united:
-            yield sealed, self._count_uploaded(self.slot, sealed)
+        if not self.task.sealed_for:
+            yield sealed, self._count_uploaded(self.unit, sealed)
             return
         if not self.divides and self._fits_one_unit(sealed):
             self.whole.append(sealed)
@@ -63,12 +63,12 @@ class Sealing:
         return uploaded
 
     def _flush_of(self, nbytes: int) -> Flush:
-        units = self.task.united or self.task.units
+        units = self.task.sealed_for or self.task.unit_of_vnode
         return self.task.policy.choose_flush(self.task.expected, nbytes, max(units) + 1)
 
     def _by_unit(self, sealed: SealedBatch) -> Iterator[tuple[int, SealedBatch]]:
         keys: pa.Array = sealed.rows.column(0).combine_chunks()
-        owners = np.asarray(self.task.united)[vnodes_of_keys(keys)]
+        owners = np.asarray(self.task.sealed_for)[vnodes_of_keys(keys)]
         for unit in np.unique(owners).tolist():
             yield unit, SealedBatch(sealed.table_id, some_rows(sealed.rows, owners == unit))
 

@@ -108,7 +108,7 @@ class Unit:
 
     task: EpochTask
     level: int
-    slot: int
+    number: int
     inbox: dict[Address, list[bytes]]  # a cell is removed with its last reader
     # (table id, chunk): MemTables of earlier levels, if this level gathers them.
     arrived: Sequence[tuple[int, bytes]] = ()
@@ -124,11 +124,11 @@ class Unit:
     def __post_init__(self) -> None:
         install_functions(self.task.functions)
         install_rules(self.task.zones)
-        self.own_vnodes = np.flatnonzero(np.asarray(self.task.units) == self.slot)
+        self.own_vnodes = np.flatnonzero(np.asarray(self.task.unit_of_vnode) == self.number)
         self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
-        self.sealing = Sealing(self.task, self.slot)
+        self.sealing = Sealing(self.task, self.number)
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
         self.store = HummockStore(
@@ -182,14 +182,14 @@ class Unit:
         for exchange in scheduled.exchanges:
             want = exchange.want
             chunk = self._part_for_reader(output, want)
-            units = np.asarray(self.task.units)
+            units = np.asarray(self.task.unit_of_vnode)
             if want.project:
                 step = next(
                     s
                     for s in steps_behind(self.task.schedule, self.level)
                     if s.address == (scheduled.id, exchange.index)
                 )
-                yield from typed_rows(self.slot, step, self.slot, chunk)
+                yield from typed_rows(self.number, step, self.number, chunk)
                 continue
             pieces = (
                 broadcast_chunk(chunk, units)
@@ -201,13 +201,30 @@ class Unit:
         keyed = scheduled.source is not None and is_keyed(scheduled.source.statement)
         last = (scheduled.source is not None and not keyed) or self._is_materialized(scheduled)
         seconds = time.perf_counter() - started
-        counts = taken.rows, output.put.rows
-        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.shown_name, *counts, seconds)
-        ids = scheduled.relation_id, scheduled.id, self.level, self.slot
-        net = output.put.weight if last else 0
-        of_rows = *ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot
-        report = FragmentReport(*of_rows, dict(taken.counters), taken.matched)
-        yield make_cells(self.slot, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
+        report = FragmentReport(
+            relation_id=scheduled.relation_id,
+            fragment=scheduled.id,
+            level=self.level,
+            unit=self.number,
+            rows_in=taken.rows,
+            rows_out=output.put.rows,
+            last=last,
+            undeclared=output.undeclared,
+            net=output.put.weight if last else 0,
+            bytes_in=taken.bytes,
+            hot=taken.hot,
+            counters=dict(taken.counters),
+            matched=taken.matched,
+        )
+        log.info(
+            "fragment %d of %s: %d rows in, %d out, %.3f s",
+            scheduled.id,
+            scheduled.shown_name,
+            report.rows_in,
+            report.rows_out,
+            seconds,
+        )
+        yield make_cells(self.number, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _coming_input(self, scheduled: Scheduled) -> _FragmentInput | None:
         """The input of a fragment without a source. None if it has no work on this unit."""
@@ -216,7 +233,7 @@ class Unit:
         inputs = [self._input_chunk(scheduled, place) for place in range(len(scheduled.feeds))]
         entries = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.ENTRIES), [])
         idle = not entries and not any(i.num_rows for i in inputs)
-        if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
+        if idle and not (scheduled.must_run and (not fragment.singleton or self.number == self.task.unit_of_vnode[0])):
             return None
         return _FragmentInput(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
@@ -230,7 +247,7 @@ class Unit:
         actor = Actor(
             thread_kernel(),
             self.vnodes,
-            len(self.task.units),
+            self.task.vnode_count,
             coming.entries,
             self._read_payload,
             scheduled.new,
@@ -269,7 +286,7 @@ class Unit:
     def _hottest_key(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """The hottest key of all inputs that are distributed by a key: the one with the most rows."""
         by_key = ((n, i) for n, i in enumerate(fragment.inputs) if i.dispatch is Dispatch.HASH)
-        hot_keys = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
+        hot_keys = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, self.task.vnode_count)) is not None]
         return max(hot_keys, key=lambda hot: hot.share * hot.rows, default=None)
 
     def _input_chunk(self, scheduled: Scheduled, place: int) -> pa.Table:
@@ -323,7 +340,7 @@ class Unit:
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
 
-    # --- leaves and snapshots ------------------------------------------------------------------------------------------
+    # --- leaves and snapshots -----------------------------------------------------------------------------------------
 
     def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _InputSize]:
         """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""
@@ -350,7 +367,7 @@ class Unit:
         files = self._files_with_ids(scheduled)
         groups: dict[int, list[PinnedFile]] = {}
         for file in files.values():
-            if file.meets >= 0 and file.meets % self.task.unit_count == self.slot:
+            if file.meets >= 0 and file.meets % self.task.unit_count == self.number:
                 groups.setdefault(file.meets, []).append(file)
         objects = opened_objects(self.task.store_uri)
         rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
@@ -395,7 +412,7 @@ class Unit:
             mine = [v for v in self.vnodes if part.first <= v < part.end]
             snapshot = self._scan_snapshot(schema, vnodes=mine) if mine else ()
             rows_by_part[part] = net_chunk(
-                pa.concat_tables([*snapshot, _rows_below(delta, schema, part.end, len(self.task.units))])
+                pa.concat_tables([*snapshot, _rows_below(delta, schema, part.end, self.task.vnode_count)])
             )
         return rows_by_part
 
@@ -408,7 +425,7 @@ class Unit:
     ) -> Iterator[pa.Table]:
         """The rows of a table in the previous epoch, for all vnodes of this unit or for some."""
         version = decoded_version(self.task.version)
-        stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
+        stored = StorageTable(schema, self.store, version.epoch, self.task.vnode_count)
         for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
             yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
@@ -417,7 +434,7 @@ class Unit:
         version = decoded_version(self.task.version)
         with_epoch = msgspec.structs.replace(version, epoch=self.task.epoch)
         store = HummockStore(opened_objects(self.task.store_uri), with_epoch, process_cache())
-        table = StorageTable(schema, store, self.task.epoch, len(self.task.units))
+        table = StorageTable(schema, store, self.task.epoch, self.task.vnode_count)
         changes = [
             make_chunk(part.rows.columns, part.weights)
             for part in table.read_changes(version.epoch, vnodes=self.vnodes)
@@ -443,12 +460,12 @@ class Unit:
 
     def _state_table(self, schema: TableSchema) -> StateTable:
         base = decoded_version(self.task.version).epoch
-        return StateTable(schema, self.store, base, len(self.task.units), self._row_cache_of(schema))
+        return StateTable(schema, self.store, base, self.task.vnode_count, self._row_cache_of(schema))
 
     def _row_cache_of(self, schema: TableSchema) -> UnitRows:
         """This process's row cache for a table on this unit."""
         base = decoded_version(self.task.version).epoch
-        unit = self.slot if self.task.unit_count > 1 else ALL_UNITS
+        unit = self.number if self.task.unit_count > 1 else ALL_UNITS
         of = RowsOf(self.task.store_uri, schema.table_id, unit, len(schema.columns))
         return process_row_cache().open_unit(of, self.own_vnodes, base, self.task.epoch)
 
@@ -468,7 +485,7 @@ class Unit:
             rest = part.rows.slice(uploaded)
             if rest.num_rows:
                 for cell in encode_table(rest):
-                    yield make_cells(self.slot, Address.of_sealed(part.table_id), [cell])
+                    yield make_cells(self.number, Address.of_sealed(part.table_id), [cell])
 
     def _flush_sealed(self) -> Iterator[pa.RecordBatch]:
         """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
@@ -487,7 +504,7 @@ class Unit:
                 yield self._upload_sealed(_handed_over(self.gathered))
             return
         for table_id, chunk in self.arrived:
-            yield make_cells(self.slot, Address.of_sealed(table_id), [chunk])
+            yield make_cells(self.number, Address.of_sealed(table_id), [chunk])
         own, self.gathered = self.gathered, None
         for sealed in own:
             yield from self._keep_sealed(sealed)
@@ -501,7 +518,7 @@ class Unit:
             task.data_prefix,
             task.policy.target_bytes,
         )
-        return make_cells(self.slot, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
+        return make_cells(self.number, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
 def _used_tables(scheduled: Scheduled) -> list[TableSchema]:

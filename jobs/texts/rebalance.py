@@ -56,7 +56,7 @@ def _verdict_text(plan: Rebalance, hot: VnodeHotKey | None) -> str:
     busiest, units = max(share.load for share in plan.before), len(plan.before)
     times = f"the busiest of {units} units carries {busiest * units:.2f} times the mean"
     if plan.verdict is MoveVerdict.MOVE:
-        moved = f"{plan.moved_vnodes} of {len(plan.planned.units)} vnodes move, to {len(plan.after)} units"
+        moved = f"{plan.moved_vnodes} of {plan.planned.vnode_count} vnodes move, to {len(plan.after)} units"
         return f"{moved}; the busiest then carries {_load_factor(plan.after):.2f} times the mean"
     if plan.verdict is MoveVerdict.EVEN:
         return "nothing moves: " + (

@@ -463,7 +463,7 @@ class _PinningSkipped(Pinning):
 
     def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
         """See Pinning."""
-        return Asked(self.interval, max_bytes, None, self.detour.skip_files, True)
+        return Asked(self.interval, max_bytes, skip=self.detour.skip_files, only_skipped=True)
 
     def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
         """See Pinning. Running builds read nothing."""

@@ -170,7 +170,7 @@ class VnodeLoads:
     @property
     def vnode_count(self) -> int:
         """The number of vnodes."""
-        return len(self.version.mapping.units)
+        return self.version.mapping.vnode_count
 
     @property
     def load_of_tables(self) -> Mapping[int, VnodeSizes]:
@@ -195,7 +195,7 @@ def measure_loads(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
 
 
 def _measure_version(meta: MetaStore, version: HummockVersion, last: int) -> VnodeLoads:
-    source, vnodes = BlockSource(meta.objects, process_cache()), len(version.mapping.units)
+    source, vnodes = BlockSource(meta.objects, process_cache()), version.mapping.vnode_count
     live = {table.table_id for relation in version.catalog.live_relations() for table in relation.state_tables}
     stored = vnode_sizes(source, [sst for level in version.levels for sst in level], vnodes)
     written: dict[int, VnodeSizes] = {}
@@ -238,11 +238,11 @@ def plan_rebalance(
     planned, verdict = mapping, MoveVerdict.EVEN
     if units is not None:
         after = remap_vnodes(mapping, units)
-        if after.units != mapping.units:
+        if after.unit_of_vnode != mapping.unit_of_vnode:
             planned, verdict = after, MoveVerdict.MOVE
     else:
         most = target * weights.sum() / mapping.unit_count
-        if np.bincount(mapping.units, weights).max() > most:
+        if np.bincount(mapping.unit_of_vnode, weights).max() > most:
             planned = mapping if weights.max() > most else relieve_units(mapping, weights, most)
             verdict = (
                 MoveVerdict.MOVE
@@ -365,7 +365,7 @@ def _count_rows(parts: Iterator[pa.Table]) -> pa.Table | None:
 
 def _merge_moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
     """Yield the moved vnodes, with adjacent ones of equal source and target merged."""
-    old, new = np.asarray(before.units), np.asarray(after.units)
+    old, new = np.asarray(before.unit_of_vnode), np.asarray(after.unit_of_vnode)
     begins = np.r_[True, (old[1:] != old[:-1]) | (new[1:] != new[:-1])]
     firsts = np.flatnonzero(begins)
     for first, last in zip(firsts.tolist(), np.r_[firsts[1:] - 1, len(old) - 1].tolist(), strict=True):
@@ -374,7 +374,7 @@ def _merge_moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMov
 
 
 def _unit_shares(measured: VnodeLoads, weights: Amounts, mapping: VnodeMapping) -> tuple[UnitShare, ...]:
-    owners = np.asarray(mapping.units)
+    owners = np.asarray(mapping.unit_of_vnode)
     stored = sum_of(measured.stored.values(), measured.vnode_count)
 
     loads = weights / max(1.0, weights.sum())

@@ -273,7 +273,7 @@ class _Verifying:
         kinds = [view.columns[c].type for c in placed if c < len(view.columns)]
         if self.percent == 100 or not placed or len(kinds) < len(placed) or any(_UNSURE.search(kind) for kind in kinds):
             return frame
-        count = len(self.version.mapping.units)
+        count = self.version.mapping.vnode_count
         share = -(-count * self.percent // 100)
         vnode = F.pmod(F.xxhash64(*(f"c{c}" for c in placed)), F.lit(count))
         return frame.where(F.pmod(vnode - epoch_ms(self.epoch) % count, F.lit(count)) < share)

@@ -22,20 +22,25 @@ class EpochTask:
     version: bytes  # JSON of a VersionPart: the pinned version, with the SSTs of the tables that actors may read
     schedule: Schedule
     epoch: int
-    units: tuple[int, ...]  # vnode -> parallel unit, as the barrier pinned it
+    unit_of_vnode: tuple[int, ...]  # as the barrier pinned it
     expected: Expected  # how much the epoch is likely to seal
     policy: FlushPolicy = field(default_factory=FlushPolicy)
     in_flight: tuple[int, ...] = ()  # epochs in `version` without SSTs: their sealed MemTables arrive as cells
     functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
     moment: int = 0  # value of now() in views, Unix microseconds; `version` has the previous epoch's moment
     zones: tuple[ZoneRules, ...] = ()  # the recorded rules of time zones
-    united: tuple[int, ...] = ()  # of an undivided task: vnode -> the unit under which the only unit seals its rows
+    sealed_for: tuple[int, ...] = ()  # of an undivided task: by vnode, the unit for which the only unit seals its rows
     cells: bytes = b""  # the driver's cells, encoded by `cells_of`: leaf inputs, and MemTables of epochs in flight
+
+    @property
+    def vnode_count(self) -> int:
+        """The number of vnodes."""
+        return len(self.unit_of_vnode)
 
     @property
     def unit_count(self) -> int:
         """The number of parallel units, which are numbered from 0."""
-        return max(self.units) + 1
+        return max(self.unit_of_vnode) + 1
 
     @property
     def units_flush(self) -> bool:
@@ -58,7 +63,9 @@ class EpochTask:
         once = pa.TableGroupBy(cells, CELL_SCHEMA.names[1:], use_threads=False).aggregate([])
         together = once.add_column(0, CELL_SCHEMA.field(0), pa.array(np.zeros(once.num_rows, np.int32)))
         batches = together.cast(CELL_SCHEMA).to_batches()
-        return replace(self, units=(0,) * len(self.units), united=self.units, cells=cells_of(batches))
+        return replace(
+            self, unit_of_vnode=(0,) * self.vnode_count, sealed_for=self.unit_of_vnode, cells=cells_of(batches)
+        )
 
     @property
     def data_prefix(self) -> str:

@@ -138,7 +138,7 @@ def plan_merge(
                         last,
                         tables,
                         tuple(readable),
-                        version.mapping.units,
+                        version.mapping.unit_of_vnode,
                         target_bytes,
                     )
                 )

@@ -42,7 +42,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     ssts: tuple[SstInfo, ...]
     log_end: int
     catalog: Catalog | None = None
-    moment: int = 0  # the barrier's; 0: written by a release without moments
+    moment: int = 0  # the barrier's
     net: dict[int, int] | None = None  # by relation id: rows gained or lost, if any; None: not counted
     by_intervals: bool = False  # the barrier's
     follows: int = 0  # the barrier's
@@ -198,7 +198,7 @@ def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
                 mapping.id > version.mapping.id,
                 f"it sets mapping {mapping.id}, but mapping {version.mapping.id} is in force",
             )
-            wanted, vnode_count = len(version.mapping.units), len(mapping.units)
+            wanted, vnode_count = version.mapping.vnode_count, mapping.vnode_count
             _require_valid(
                 delta, wanted == vnode_count, f"its mapping has {vnode_count} vnodes, but the store has {wanted}"
             )

@@ -27,7 +27,7 @@ def remap_vnodes(mapping: VnodeMapping, units: int) -> VnodeMapping:
     Removed units give up all vnodes; the others give up only their excess. If some units must own one vnode more than
     others, the units with the most vnodes keep it. Deterministic. Raises SettingError.
     """
-    owners = np.asarray(mapping.units, dtype=np.int64)
+    owners = np.asarray(mapping.unit_of_vnode, dtype=np.int64)
     _check_counts(len(owners), units)
     held = np.bincount(owners, minlength=units)[:units]
     share, one_more = divmod(len(owners), units)
@@ -59,7 +59,7 @@ def relieve_units(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most:
 
     Cost: a pass over a unit's vnodes for each vnode that moves.
     """
-    owners = np.asarray(mapping.units, dtype=np.int64)
+    owners = np.asarray(mapping.unit_of_vnode, dtype=np.int64)
     load = np.bincount(owners, weights, minlength=mapping.unit_count)
     for giver in np.argsort(-load, kind="stable").tolist():
         while load[giver] > most:
@@ -72,7 +72,7 @@ def relieve_units(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most:
             load[giver] -= weights[vnode]
             load[taker] += weights[vnode]
     units = tuple(owners.tolist())
-    return mapping if units == mapping.units else VnodeMapping(mapping.id + 1, units)
+    return mapping if units == mapping.unit_of_vnode else VnodeMapping(mapping.id + 1, units)
 
 
 def _to_give(
@@ -100,10 +100,10 @@ def _to_give(
 
 def validate_mapping(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
     """Return the mapping if it is valid for a store with `vnode_count` vnodes. Raises SettingError."""
-    _check_counts(len(mapping.units), mapping.unit_count)
-    if len(mapping.units) != vnode_count:
-        raise SettingError("the length of a mapping", str(len(mapping.units)), f"{vnode_count}, the vnode count")
-    if idle := _units_without_vnodes(mapping.units):
+    _check_counts(mapping.vnode_count, mapping.unit_count)
+    if mapping.vnode_count != vnode_count:
+        raise SettingError("the length of a mapping", str(mapping.vnode_count), f"{vnode_count}, the vnode count")
+    if idle := _units_without_vnodes(mapping.unit_of_vnode):
         raise SettingError("a mapping's unit without vnodes", str(idle[0]), "at least one vnode for every unit")
     return mapping
 

@@ -266,12 +266,18 @@ class MetaStore:
             if version.epoch != manifest.prev_epoch:
                 winner = winner_over(self.objects, version, manifest.prev_epoch)
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
-            ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
-            net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
-            taken = manifest.ssts, manifest.log_end, manifest.catalog
-            undoes = manifest.mutation is not None and manifest.mutation.undo is not None
             return EpochCommitted(
-                *ids, *taken, manifest.moment, net, manifest.by_intervals, manifest.follows, undoes=undoes
+                prev_epoch=manifest.prev_epoch,
+                epoch=manifest.epoch,
+                attempt=manifest.attempt,
+                ssts=manifest.ssts,
+                log_end=manifest.log_end,
+                catalog=manifest.catalog,
+                moment=manifest.moment,
+                net=net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog),
+                by_intervals=manifest.by_intervals,
+                follows=manifest.follows,
+                undoes=manifest.mutation is not None and manifest.mutation.undo is not None,
             )
 
         return self._versions.append_change(decide)
@@ -329,7 +335,7 @@ class MetaStore:
                     f"the move of vnodes by mapping {planned.id}",
                     f"mapping {version.mapping.id}, of version {version.id} or earlier, is in force instead",
                 )
-            return MappingChanged(validate_mapping(planned, len(version.mapping.units)))
+            return MappingChanged(validate_mapping(planned, version.mapping.vnode_count))
 
         return self._versions.append_change(decide).version
 

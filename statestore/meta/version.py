@@ -45,15 +45,20 @@ else:
 
 
 class VnodeMapping(msgspec.Struct, frozen=True):
-    """vnode -> parallel unit; `units[v]` is the unit of vnode v."""
+    """The parallel unit of each vnode."""
 
     id: int
-    units: tuple[int, ...]
+    unit_of_vnode: tuple[int, ...] = msgspec.field(name="units")
+
+    @property
+    def vnode_count(self) -> int:
+        """The number of vnodes."""
+        return len(self.unit_of_vnode)
 
     @property
     def unit_count(self) -> int:
         """The number of parallel units. They are numbered from 0, and each owns at least one vnode."""
-        return max(self.units) + 1
+        return max(self.unit_of_vnode) + 1
 
 
 class KeyRange(msgspec.Struct, frozen=True):

@@ -234,7 +234,7 @@ def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) 
 
 def test_the_quality_check_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
-    vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.read_latest().mapping.units))
+    vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.read_latest().mapping.unit_of_vnode))
     bad = int(np.argmin(vnodes))  # read first, so not among the last epoch's rows
     append(meta, table("t"), view("v", above(scan("t"), 2, 3)))
     insert(meta, "t", *((k, 1, -5 if k == bad else 7) for k in range(600)))

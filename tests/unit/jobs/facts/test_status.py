@@ -311,7 +311,7 @@ def test_pages_of_epochs_follow_each_other_without_a_gap(tmp_path: Path) -> None
 def test_units_hold_the_same_rows_as_the_ssts(shop: MetaStore) -> None:
     found = list_units(shop.read_latest(), list_epochs(shop, 5), shop)
     ssts = [sst for level in shop.read_latest().levels for sst in level]
-    assert [u.vnodes for u in found] == [shop.read_latest().mapping.units.count(unit) for unit in range(2)]
+    assert [u.vnodes for u in found] == [shop.read_latest().mapping.unit_of_vnode.count(unit) for unit in range(2)]
     assert sum(u.rows_stored or 0 for u in found) == pytest.approx(sum(sst.rows for sst in ssts), abs=1)
     assert sum(u.busy_share for u in found) == pytest.approx(1.0)
     assert sum(u.rows_in for u in found) == sum(r.rows_in for e in list_epochs(shop, 5) for r in e.rows)

@@ -96,14 +96,14 @@ def fewest(before: VnodeMapping, units: int) -> int:
 
     These are the vnodes beyond a unit's share, and all vnodes of removed units.
     """
-    share, more = divmod(len(before.units), units)
-    held = sorted((before.units.count(unit) for unit in range(units)), reverse=True)
-    return len(before.units) - sum(min(h, share + (i < more)) for i, h in enumerate(held))
+    share, more = divmod(len(before.unit_of_vnode), units)
+    held = sorted((before.unit_of_vnode.count(unit) for unit in range(units)), reverse=True)
+    return len(before.unit_of_vnode) - sum(min(h, share + (i < more)) for i, h in enumerate(held))
 
 
 def swapped(mapping: VnodeMapping, rng: random.Random) -> VnodeMapping:
     """Move some vnodes to other units; the number of units stays the same."""
-    units = list(mapping.units)
+    units = list(mapping.unit_of_vnode)
     for vnode in rng.sample(range(len(units)), 40):
         units[vnode] = rng.randrange(mapping.unit_count)
     return VnodeMapping(mapping.id + 1, tuple(units))

@@ -215,7 +215,10 @@ STEPS = (
         lambda meta: meta.read_latest().id == 1,
     ),
     Step(
-        "rescale", _commit, lambda meta: meta.rescale(4), lambda meta: len(set(meta.read_latest().mapping.units)) == 4
+        "rescale",
+        _commit,
+        lambda meta: meta.rescale(4),
+        lambda meta: len(set(meta.read_latest().mapping.unit_of_vnode)) == 4,
     ),
 )
 

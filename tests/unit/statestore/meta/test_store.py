@@ -28,8 +28,8 @@ def test_a_new_store_is_empty_at_epoch_0_with_its_settings(any_store: ObjectStor
     assert meta.settings == settings == StoreSettings(1, 64, 3, "Europe/Berlin")
     version = meta.read_latest()
     assert (version.id, version.epoch, version.published, version.log_end, version.levels) == (0, 0, 0, 0, ((),))
-    assert len(version.mapping.units) == 64
-    assert set(version.mapping.units) == {0, 1, 2}
+    assert version.mapping.vnode_count == 64
+    assert set(version.mapping.unit_of_vnode) == {0, 1, 2}
     assert meta.log_end() == 0
 
 

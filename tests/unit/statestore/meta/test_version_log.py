@@ -151,7 +151,7 @@ def test_an_epoch_rebases_on_deltas_of_other_kinds(objects: ObjectStore) -> None
     version, mine = meta.commit_epoch(sealed)
     assert mine
     assert (version.id, version.epoch, version.published) == (4, barrier.epoch, first.epoch)
-    assert set(version.mapping.units) == {0, 1, 2}
+    assert set(version.mapping.unit_of_vnode) == {0, 1, 2}
     assert version == open_meta(objects, "c").read_latest()
 
 
