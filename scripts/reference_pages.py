@@ -65,6 +65,12 @@ def commands_page() -> str:
             "terms, such as barrier, unit, vnode and SST. `make docs` makes this page from the help texts."
         ),
         "",
+        *wrapped(
+            "`plan`, `apply`, `publish`, `status`, `check`, `branch`, `diff`, `undo` and `test` take the pipeline as a "
+            "word: `tussock apply shop`. All other commands take `--pipeline shop`, or `--store URI` for a store "
+            "without a pipeline. `tussock --version` prints the versions of Tussock and of packages that it depends on."
+        ),
+        "",
     ]
     lines += ["## Exit codes", "", *_exit_codes(), "", "## Commands", ""]
     for command in cli.COMMANDS:

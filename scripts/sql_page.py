@@ -98,7 +98,7 @@ _OF_STATEMENTS = (
     ),
     _Group(
         "Names",
-        "A store holds one pipeline, so names have no schema or catalog part. Two columns of a relation must differ in "
+        "A name has at most a schema, and a catalog that pipeline.toml maps. Two columns of a relation must differ in "
         "more than case.",
         r"has a catalog|there is no table|has no column|declared twice|named twice|named '|both named|are named|"
         r"is set twice|column names \(",

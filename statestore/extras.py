@@ -32,7 +32,7 @@ EXTRAS = {
     "sqlalchemy": "airflow",
     "sqlglot": "dialects",
     "starlette": "airflow",
-    "yaml": "test",
+    "yaml": "spark",
 }
 """Extra by imported module, for every optional module that this project imports."""
 

@@ -5,7 +5,7 @@ and reads one small file per pipeline.
 
     name = "flights"                                   # the folder's name; must match [a-z][a-z0-9_]*
     description = "…"                                  # optional; shown in Airflow
-    store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder, or s3://bucket/prefix?…
+    store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder, or an address: s3://…, gs://…, az://…, hdfs://…
     data = "${FLIGHTS_DATA:-.tussock/flights/data}"    # optional; the value of `${data}` in the SQL files
     sql = ["sources.sql", "views.sql"]                 # applied in this order; `${data}/…` for a file below `data`
     time_zone = "UTC"                                  # optional; time zone of all SQL
@@ -18,16 +18,16 @@ and reads one small file per pipeline.
     partitions = false                                 # optional; true: asset events contain the interval's day
     every = "5m"                                       # instead of cron: a run per time span, for all waiting files
     assets = ["orders", "lake.customers"]              # optional; events of these assets start a run too
-    needs = "any"                                      # of the assets: an event of "any", or of "all" of them
+    needs = "any"                                      # an event of "any" of the assets starts a run, or one of "all"
 
     [watch.orders]                                     # optional; emits the event of a source in the assets
     trigger = "airflow.providers.common.messaging.triggers.msg_queue.MessageQueueTrigger" # a class
-    arguments = { queue = "https://sqs.eu-central-1.amazonaws.com/1/new" } # of the class
+    arguments = { scheme = "sqs", sqs_queue = "https://sqs.eu-central-1.amazonaws.com/1/new" } # of the trigger
 
     [epoch]                                            # optional
     units = 2                                          # parallel units, from the next barrier on
     vnodes = 256                                       # a power of two; permanent once the store exists
-    max_bytes = 268_435_456                            # maximum bytes of decoded rows per epoch, 64 or more for a row
+    max_bytes = 268_435_456                            # maximum bytes of decoded source rows per epoch
     memory = 536_870_912                               # maximum bytes of rows in the processes of an epoch on one host
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
     runner = "spark"                                   # "auto": without a JVM if the epoch does not need Spark
@@ -83,12 +83,12 @@ and reads one small file per pipeline.
     owner = "sales"                                    # default: Airflow's
     tags = ["sales"]                                   # in addition to "tussock"
     pool = "spark"                                     # must exist; default: Airflow's
-    queue = "large"                                    # of the executor; default: Airflow's
+    queue = "large"                                    # queue of Airflow's executor; default: Airflow's
     priority = 10                                      # priority_weight of the tasks; default: 1
-    retries = 2                                        # of a task that failed
-    retry_delay = "15s"                                # before a retry
+    retries = 2                                        # how often Airflow runs a failed task again
+    retry_delay = "15s"                                # time before Airflow runs it again
     run_limit = "6h"                                   # maximum time of a run of epochs; default: none
-    max_active_runs = 1                                # of the epoch DAG; runs wait for each other in any case
+    max_active_runs = 1                                # runs of the epoch DAG; they wait for each other in any case
     default_args = { depends_on_past = true }          # other arguments of Airflow's operators
 
     [notify.team]                                      # optional; a message, by a notifier of Airflow or your own
@@ -128,8 +128,7 @@ and reads one small file per pipeline.
     main = "{schema}"                                  # the schema of `main.staging.orders`; or, say, "main_{schema}"
 
     [env.prod]                                         # optional; settings that differ in the environment `prod`
-    store = "s3://lake/flights"                        # any key of the top level except `name`
-                                                       # or "branch:prod": a branch of the store of `prod`
+    store = "s3://lake/flights"                        # any key except `name`; "branch:prod": a branch of prod's store
     schedule.cron = "@hourly"                          # a key of a table; other keys of the table stay as they are
 
 A string may contain `${NAME}` or `${NAME:-default}`, from `[variables]` or from environment variables. Relative paths

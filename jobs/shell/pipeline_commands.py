@@ -526,8 +526,9 @@ COMMANDS = (
         "apply a pipeline's SQL files to its store",
         "Writes all changes as one entry of the store's log, or none. They take effect with the next epoch. A missing "
         "store is created. You can apply a pipeline repeatedly. Unchanged statements have no effect. A view whose "
-        "text has changed is rebuilt while readers still see the old one, and the views that read it follow. A "
-        "changed table or source is rejected, with the difference. INSERT, UPDATE, DELETE, MERGE, TRUNCATE and ALTER "
+        "text has changed is rebuilt while readers still see the old one, and the views that read it follow. Changed "
+        "options, and new, renamed or wider columns of a source take effect in place. Other changes of a source, and a "
+        "changed table, are rejected with the difference. INSERT, UPDATE, DELETE, MERGE, TRUNCATE and ALTER "
         "TABLE run once, and again when their text changes. A pipeline is a folder in pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights", "tussock apply flights --approved plan.json"),
         _run_apply,
@@ -537,8 +538,8 @@ COMMANDS = (
     Command(
         "epoch",
         "update all views with the waiting input, commit and publish",
-        "Processes the queued statements and the new files of the sources. One epoch reads at most max_bytes of files, "
-        f"from [epoch] of the pipeline ({EPOCH_BYTES >> 20} MiB by default, and with --store). If another run left an "
+        "Processes the queued statements and the new files of the sources. One epoch reads at most "
+        f"max_bytes of decoded rows, from [epoch] of the pipeline ({EPOCH_BYTES >> 20} MiB by default, and with --store). If another run left an "
         "unfinished epoch, the command finishes it first. You can stop the command at any point and run it twice: "
         "nothing is visible before the commit. If a file cannot be read or a path has disappeared, the source is held: "
         "its new files wait, everything else is processed and published, "

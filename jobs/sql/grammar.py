@@ -1,6 +1,7 @@
 """Parse statements, or parts of statements, that Spark's grammar lacks. Spark parses a SELECT inside, from its offset.
 
-CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
+CREATE SOURCE [IF NOT EXISTS] name [(column type, … [, PRIMARY KEY (column, …)])]
+    USING format OPTIONS (key 'value', …)
 ALTER SOURCE name ADD COLUMN[S] column type, … | RENAME COLUMN column TO column
 ALTER SOURCE name ALTER COLUMN column TYPE type
 ALTER SOURCE name SET OPTIONS (key 'value', …) | UNSET OPTIONS (key, …)

@@ -28,7 +28,7 @@ ROOMS = {
     "statestore": (),
     "statestore/objectstore": ("clouds", "s3"),
     "jobs": ("spark",),
-    "jobs/importing": ("delta", "dialects", "spark", "test"),
+    "jobs/importing": ("delta", "dialects", "spark"),
     "jobs/quality": ("quality", "spark"),
     "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
     "jobs/delta": ("delta", "s3"),
