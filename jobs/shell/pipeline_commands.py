@@ -539,11 +539,11 @@ COMMANDS = (
         "epoch",
         "update all views with the waiting input, commit and publish",
         "Processes the queued statements and the new files of the sources. One epoch reads at most max_bytes of "
-        f"decoded rows, from [epoch] of the pipeline ({EPOCH_BYTES >> 20} MiB by default, and with --store). If another "
-        "run left an unfinished epoch, the command finishes it first. You can stop the command at any point and run it twice: "
-        "nothing is visible before the commit. If a file cannot be read or a path has disappeared, the source is held: "
-        "its new files wait, everything else is processed and published, "
-        "and the exit code is 1. With --pipeline, the quality suites judge the epoch before it is published; if one "
+        f"decoded rows, from [epoch] of the pipeline ({EPOCH_BYTES >> 20} MiB by default, and with --store). If "
+        "another run left an unfinished epoch, the command finishes it first. You can stop the command at any point "
+        "and run it twice: nothing is visible before the commit. If a file cannot be read or a path has disappeared, "
+        "the source is held: its new files wait, everything else is processed and published, and the exit code is 1. "
+        "With --pipeline, the quality suites judge the epoch before it is published; if one "
         "fails, readers keep seeing the previous rows, and the exit code is 1. The exit code is also 1 if a view was "
         'paused because of [epoch] on_error = "pause". With --every, the command stays: its processes and caches are '
         "warm for the next epoch, an error is printed and the next look tries again, and a second such command waits "
