@@ -40,14 +40,14 @@ class Ran:
     Args:
         reports: one per actor that had rows.
         uploaded: SSTs that units uploaded when they sealed.
-        held: the other sealed MemTables, which must be flushed; None if no fragment had rows.
+        unflushed: the other sealed MemTables, which must be flushed; None if no fragment had rows.
         measured: measurements of units and workers; Spark adds to it during the flush.
-        taken: the taken files, which the driver has sealed. They are in `held` or `uploaded` too.
+        taken: the taken files, which the driver has sealed. They are in `unflushed` or `uploaded` too.
     """
 
     reports: Sequence[FragmentReport] = ()
     uploaded: tuple[SstInfo, ...] = ()
-    held: SealedTables | None = None
+    unflushed: SealedTables | None = None
     measured: MeasurementSum = field(default_factory=MeasurementSum)
     taken: tuple[SealedBatch, ...] = ()
 
@@ -65,14 +65,14 @@ def run_levels(
     runner: LevelRunner,
     meta: MetaStore,
     plan: EpochPlan,
-    held: Sequence[SealedTables] = (),
+    unflushed: Sequence[SealedTables] = (),
     progress: Progress = no_progress,
 ) -> Ran:
     """Run an epoch's levels, without its flush.
 
     Args:
-        held: sealed MemTables of the epochs in flight, oldest first: the rows that `plan.base` contains and that the
-            SSTs of its version lack.
+        unflushed: sealed MemTables of the epochs in flight, oldest first: the rows that `plan.base` contains and that
+            the SSTs of its version lack.
         progress: receives a line now and then during long work.
 
     Raises: InputError branches if an input blocks the epoch, OnlySparkReadsError among them; errors of the object
@@ -94,12 +94,12 @@ def run_levels(
         unit_of_vnode=plan.unit_of_vnode,
         expected=size.predict_amount(runner.policy),
         policy=runner.policy,
-        in_flight=tuple(one.epoch for one in held),
+        in_flight=tuple(one.epoch for one in unflushed),
         functions=functions_of(plan.catalog.stored_relations()),
         moment=plan.barrier.moment,
         zones=plan.catalog.zones,
     )
-    buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
+    buffered = [cells for number, one in enumerate(unflushed) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
     log.info(
         "running %d levels on %d units, expecting to seal %s",
@@ -111,7 +111,7 @@ def run_levels(
         meta.objects,
         task,
         reads,
-        held,
+        unflushed,
         plan.catalog.resolve_zone(meta.settings.time_zone),
         views_by_spark(plan.schedule, reached),
         size.nbytes,

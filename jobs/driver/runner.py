@@ -77,7 +77,7 @@ class LevelsToRun:
         objects: the store.
         task: the data that every unit gets, including the driver's own cells.
         reads: files that Spark reads, for the level that takes them.
-        held: the epochs in flight in `task`, oldest first.
+        unflushed: the epochs in flight in `task`, oldest first.
         time_zone: the time zone of the store, by its recorded rules.
         by_spark: views with expressions that Spark computes in this epoch.
         nbytes: expected size of the input; an upper bound if the epoch reads existing relations in full.
@@ -89,7 +89,7 @@ class LevelsToRun:
     objects: ObjectStore
     task: EpochTask
     reads: Sequence[SparkRead]
-    held: Sequence[SealedTables]
+    unflushed: Sequence[SealedTables]
     time_zone: str
     by_spark: tuple[str, ...] = ()
     nbytes: int = 0
@@ -127,7 +127,7 @@ class LocalRunner:
         """See LevelRunner. Raises NeedsSparkError, WorkerLostError."""
         if levels.reads or levels.by_spark:
             raise NeedsSparkError(_read_by_spark(levels.reads), levels.by_spark)
-        assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
+        assert not any(True for one in levels.unflushed for _ in one.frames(0, one.tables)), (
             "Spark holds epochs before this one"
         )
         cells = self._run_levels(levels)
@@ -279,7 +279,7 @@ class AutoRunner:
             return f"Spark reads files of {', '.join(_read_by_spark(levels.reads))}"
         if levels.by_spark:
             return f"Spark computes expressions of {', '.join(levels.by_spark)}"
-        if any(True for one in levels.held for _ in one.frames(0, one.tables)):
+        if any(True for one in levels.unflushed for _ in one.frames(0, one.tables)):
             return "Spark holds the rows of the epoch before"
         if levels.nbytes >= WORTH_MACHINES_BYTES and self._has_machines():
             return f"about {levels.nbytes / 1e6:,.0f} MB are expected, and Spark has other machines"

@@ -117,8 +117,8 @@ class SparkRunner:
             cells = _by_level(spark, known, levels, self._measuring.report)
             with spark_errors_as_ours(spark, levels.reads), self._measuring.add_to(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
-                    answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
-                    return with_reasons(spark, answers), held
+                    answers, unflushed = _kept_by_spark(known, cells, self._measuring, levels.measured)
+                    return with_reasons(spark, answers), unflushed
                 all_cells = with_reasons(spark, cells.toArrow())
         except BaseException:
             known.destroy()
@@ -241,7 +241,7 @@ def _by_level(spark: SparkSession, known: "Broadcast[EpochTask]", levels: Levels
     frame: DataFrame | None = None
     for level in range(len(task.schedule.levels)):
         wanted = tables_read(task.schedule, level)
-        buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
+        buffered = [frame for number, one in enumerate(levels.unflushed) for frame in one.frames(number, wanted)]
         arriving = [*_read_sources(spark, levels, range(level, level + 1)), *buffered]
         function = level_function(lambda: known.value, level, partition_of_this_task, report)
         frame = _make_stage(spark, task, level, task.unit_count, function, frame, arriving, barrier=False)
@@ -334,8 +334,8 @@ def _kept_by_spark(
     answers = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
     is_sealed = pc.equal(answers["fragment"], int(Mail.SEALED))
     tables = frozenset(answers.filter(is_sealed)["input"].to_pylist())
-    held = TablesInSpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
-    return answers.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
+    unflushed = TablesInSpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
+    return answers.filter(pc.invert(is_sealed)).drop_columns(["size"]), unflushed
 
 
 @contextmanager

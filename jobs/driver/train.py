@@ -82,7 +82,7 @@ class _ToCommit:
 
     barrier: Barrier
     drafted: bool  # its barrier is not in force yet
-    held: SealedTables | None
+    unflushed: SealedTables | None
     uploaded: tuple[SstInfo, ...]
     seconds: dict[str, float]  # of its parts until now
     rows: Mapping[str, RowCounts] | None = None  # by relation
@@ -106,7 +106,7 @@ class _InFlight:
     """An epoch whose levels have run, until the train's base version contains it."""
 
     barrier: Barrier
-    held: SealedTables | None  # None: nothing was sealed, or everything is uploaded
+    unflushed: SealedTables | None  # None: nothing was sealed, or everything is uploaded
     uploaded: tuple[SstInfo, ...]  # SSTs that units uploaded before the checkpoint
     taken: tuple[SealedBatch, ...]  # taken files, sealed by the driver
     checkpoint: "Future[_Committed]"
@@ -121,8 +121,8 @@ class _InFlight:
 
     def release(self) -> None:
         """Delete the sealed MemTables."""
-        if self.held is not None:
-            self.held.release()
+        if self.unflushed is not None:
+            self.unflushed.release()
 
 
 class Train:
@@ -247,14 +247,14 @@ class Train:
                 plan = plan_followed(self.meta, base, barrier)
             else:
                 plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
-            held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
+            unflushed = [one.unflushed for one in self._in_flight_after(base_version) if one.unflushed is not None]
         levels = plan.schedule.levels
         self.progress(
             f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels"
         )
         with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
-                ran = run_levels(self.runner, self.meta, plan, held, self.progress)
+                ran = run_levels(self.runner, self.meta, plan, unflushed, self.progress)
             except (InputError, SourceAwayError) as err:
                 named = with_names(err, self.meta, plan) if isinstance(err, InputError) else err
                 self.drain_epochs()
@@ -273,7 +273,7 @@ class Train:
             _ToCommit(
                 barrier,
                 drafted,
-                held=ran.held,
+                unflushed=ran.unflushed,
                 uploaded=(*ran.uploaded, *plan.shared),
                 seconds=seconds,
                 rows=rows,
@@ -315,7 +315,7 @@ class Train:
         move = self._since_move == self.keep
         self._since_move = 0 if move else self._since_move + 1
         checkpoint = self._committing.submit(self.runner.for_a_thread(self._run_checkpoint), epoch, move)
-        self._in_flight.append(_InFlight(epoch.barrier, epoch.held, epoch.uploaded, epoch.taken, checkpoint))
+        self._in_flight.append(_InFlight(epoch.barrier, epoch.unflushed, epoch.uploaded, epoch.taken, checkpoint))
 
     def _run_checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         """Flush, seal and commit. If `move`, also pin the version with the epoch as the base of later epochs."""
@@ -366,7 +366,7 @@ class Train:
         """Flush the epoch and seal its manifest."""
         barrier, meta = epoch.barrier, self._committer_meta
         with Timed(epoch.seconds, "flush"):
-            flushed = [] if epoch.held is None else epoch.held.flush()
+            flushed = [] if epoch.unflushed is None else epoch.unflushed.flush()
         with Timed(epoch.seconds, "commit"):
             if epoch.drafted:
                 meta.put_in_force(barrier)
