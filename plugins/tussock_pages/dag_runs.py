@@ -25,6 +25,7 @@ class Run:
     begun: datetime | None
     ended: datetime | None
     interval: tuple[datetime, datetime] | None
+    branch: str = ""  # of the store, on which it worked; empty: the store itself
 
 
 def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool]:
@@ -80,4 +81,5 @@ def _interval_of(conf: object) -> tuple[datetime, datetime] | None:
 def _run_facts(run: DagRun) -> Run:
     start, end = run.data_interval_start, run.data_interval_end
     interval = (start, end) if start is not None and end is not None and start < end else _interval_of(run.conf)
-    return Run(run.dag_id, run.run_id, str(run.state), run.start_date, run.end_date, interval)
+    branch = str(run.conf.get("branch") or "") if isinstance(run.conf, dict) else ""
+    return Run(run.dag_id, run.run_id, str(run.state), run.start_date, run.end_date, interval, branch)

@@ -71,7 +71,9 @@ def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch:
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
 def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
     """Show the quality check's verdict on the epoch that a run committed."""
-    store = store_of(dag_id)
+    store, run = store_of(dag_id), find_run(session, dag_id, run_id)
+    if run is not None and run.branch:  # no suite of the store has run
+        return run_page(request, user, session, dag_id, run_id)
     epoch = committed_epoch(session, dag_id, run_id)
     verdicts = qualities(store, () if epoch is None else (epoch,))
     head = head_of(store, dag_id, user, session)
@@ -82,11 +84,11 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}")
 def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
-    """Show how a run ended, and the epochs whose barriers it injected."""
+    """Show how a run ended, and the epochs whose barriers it injected. Epochs of a branch are not the store's."""
     store = store_of(dag_id)
     if (run := find_run(session, dag_id, run_id)) is None:
         raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
-    committed = committed_epoch(session, dag_id, run_id)
+    committed = None if run.branch else committed_epoch(session, dag_id, run_id)
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
     epochs, files = store.at_version(
         ("run", dag_id, run_id, committed), lambda meta, _: _of_run(meta, asked, committed)

@@ -9,6 +9,7 @@ from html import unescape
 from pathlib import Path
 from threading import Event
 from unittest.mock import Mock
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -315,6 +316,24 @@ def test_a_run_and_its_epoch_show_the_intervals_that_now_passed_over(
     assert "now() in views 2026-03-07 00:00:00 UTC" in text
     assert "moved to 2026-03-07 00:00:00 UTC, over the intervals from 2026-03-03 00:00:00" in text
     stores._stores["shop"][1]._answers.forget()
+
+
+def test_the_page_of_a_run_on_a_branch_shows_no_epochs_of_the_pipeline(
+    admin: Visitor, visitors: dict[str, Visitor]
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    begun = visitors["user"].post(f"{DAG}/actions/pause", data={"view": "per_g"}, headers=HERE)
+    run = begun.headers["location"].partition("run=")[2]
+    with create_session() as session:
+        row = session.query(DagRun).filter_by(run_id=unquote(run)).one()
+        row.conf = {"branch": "pr-1"}
+    for place in ("", "/report"):
+        text = read(admin, f"{DAG}/runs/{run}{place}")
+        assert "This run worked on the branch pr-1" in text
+        assert "tussock inspect epochs --pipeline shop --branch pr-1" in text
+        assert "Quality report" not in text
 
 
 def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_path: Path) -> None:

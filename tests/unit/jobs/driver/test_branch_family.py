@@ -132,11 +132,11 @@ class Family:
             self.changed[name] = Timeline[bool | None](0, None)
 
     def _apply(self, name: str) -> None:
-        """Change four views of a branch to the other definitions, or to those that it has."""
-        is_changed = self.rng.random() < 0.7
+        """Give four views of a branch the other definitions, or those that they have, which changes nothing."""
+        is_changed, before = self.rng.random() < 0.7, self._open(name).read_latest().epoch
         four: list[Statement] = [*(changed_statements() if is_changed else statements()[:4])]
         append(self._open(name), replacing(*four))
-        self._follow(name, is_changed)
+        self._follow(name, None if is_changed == self._is_changed(name, before) else is_changed)
 
     def _follow(self, name: str, applied: bool | None = None) -> bool:
         """Bring a branch to the epoch of its parent. Returns whether that is possible."""
@@ -205,12 +205,14 @@ class Family:
 
     def _check_epoch(self, name: str, epoch: int) -> None:
         self.counts["checked"] += 1
-        own = self.changed[name].value_at(epoch)
-        is_changed = self.changed[PARENT].value_at(epoch) if own is None else own
-        views = {**(CHANGED if is_changed else VIEWS), "alone": ALONE[self.alone.value_at(epoch)]}
+        views = {**(CHANGED if self._is_changed(name, epoch) else VIEWS), "alone": ALONE[self.alone.value_at(epoch)]}
         meta = self._open(name)
         found = {view: rows_at(meta, view, epoch) for view in views}
         assert found == self.pair.answers_of(views, *self.input.value_at(epoch)), (name, epoch)
+
+    def _is_changed(self, name: str, epoch: int) -> bool | None:
+        own = self.changed[name].value_at(epoch)
+        return self.changed[PARENT].value_at(epoch) if own is None else own
 
     def _end(self) -> None:
         """All readable epochs of all stores, then exactly the needed objects."""
