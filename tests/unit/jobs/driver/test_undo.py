@@ -19,16 +19,27 @@ from tussock.jobs.barriers.undo import CannotUndoError, UndoInputError, inject_u
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
+from tussock.jobs.logical.statements import (
+    AddColumns,
+    AlterTable,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    Transaction,
+)
 from tussock.jobs.operations.compaction import compact
 from tussock.jobs.operations.store import open_store as open_pipeline_store
 from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.progress import no_progress
 
+UNKNOWN = value_bytes(pa.array([None], pa.int32()))
 K, G, A = Field("k", "int"), Field("g", "int"), Field("a", "int")
 TABLE = CreateTable("t", (K, G, A), (0,))
 
@@ -236,6 +247,37 @@ def test_what_cannot_be_undone_is_refused_and_changes_nothing(pipeline: Pipeline
     pipeline.meta.raise_floor(barrier.epoch)
     with pytest.raises(EpochExpiredError):
         inject_undo(pipeline.meta, first, keeps_input=True, run={})
+    pipeline.assert_agrees()
+
+
+def test_epochs_before_a_new_column_are_refused_and_later_ones_return(pipeline: Pipeline) -> None:
+    pipeline.insert((1, 1, 1), (2, 2, 2))
+    pipeline.run_epoch()
+    before = max(pipeline.worlds)
+    append(pipeline.meta, AddColumns(TABLE, CreateTable("t", (*TABLE.fields, Field("b", "int")), (0,)), (UNKNOWN,)))
+    after = epoch(pipeline.meta).epoch
+    with pytest.raises(CannotUndoError, match=r"table 't' has other columns since then.*Choose an epoch after"):
+        inject_undo(pipeline.meta, before, keeps_input=None, run={})
+    assert pipeline.meta.open_barrier() is None
+    old = rows(pipeline.meta, "t")
+    given = pa.table({name: pa.array([3], pa.int32()) for name in "kgab"})
+    append(pipeline.meta, StatementWriter(pipeline.meta).store_insert("t", given))
+    epoch(pipeline.meta)
+    assert rows(pipeline.meta, "t") == [*old, (3, 3, 3, 3)]
+    run_epoch(LocalRunner(), pipeline.meta, inject_undo(pipeline.meta, after, keeps_input=None, run={}))
+    assert rows(pipeline.meta, "t") == old == [(1, 1, 1, None), (2, 2, 2, None)]
+    assert rows(pipeline.meta, "sums") == pipeline.world.rows()["sums"]
+
+
+def test_an_undo_takes_the_new_name_of_a_column_back(pipeline: Pipeline) -> None:
+    before = max(pipeline.worlds)
+    append(pipeline.meta, AlterTable(TABLE, CreateTable("t", (K, G, Field("b", "int")), (0,))))
+    epoch(pipeline.meta)
+    run_epoch(LocalRunner(), pipeline.meta, inject_undo(pipeline.meta, before, keeps_input=None, run={}))
+    (table,) = [r for r in pipeline.meta.read_latest().catalog.live_relations() if r.name == "t"]
+    assert [column.name for column in table.columns] == ["k", "g", "a"]
+    pipeline.insert((1, 1, 1))
+    pipeline.run_epoch()
     pipeline.assert_agrees()
 
 
