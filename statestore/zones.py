@@ -258,12 +258,16 @@ def tzinfo_of(zone: str) -> tzinfo:
 def local_micros(instants: Seconds, zone: str) -> Seconds:
     """(n,) the local time of each instant, both in microseconds. Raises NoRulesError, OverflowError."""
     _require_in_range(instants)
+    if is_utc(zone):
+        return instants
     return instants + table_of(rules_of(zone)).offsets_at(instants // _MILLION) * _MILLION
 
 
 def instant_micros(local: Seconds, zone: str) -> Seconds:
     """(n,) the first instant of each local time, both in microseconds. Raises NoRulesError, OverflowError."""
     _require_in_range(local)
+    if is_utc(zone):
+        return local
     return local - table_of(rules_of(zone)).offsets_of_local(local // _MILLION) * _MILLION
 
 

@@ -64,6 +64,11 @@ def test_whole_columns_convert_as_python_does(zone: str) -> None:
     assert found.tolist() == first
 
 
+def test_utc_needs_no_rules() -> None:
+    instants = np.array([0, 1_700_000_000_000_000])
+    assert local_micros(instants, "UTC").tolist() == instant_micros(instants, "UTC").tolist() == instants.tolist()
+
+
 @pytest.mark.parametrize("zone", ZONES)
 def test_datetimes_convert_as_python_does(zone: str) -> None:
     own, judge = RecordedZone(rules_of_python(zone)), ZoneInfo(zone)

@@ -1,15 +1,17 @@
 """`tussock diff`: exit codes, forms of the result, and the sides that a command line names."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.support.jobs.driver.embedded import append
+from tests.support.zone_rules import rules_of_python
 from tussock.jobs.cli import main
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.logical.statements import CreateTable, RecordZone
 from tussock.jobs.session import Session
 
 FIELDS = Field("id", "int"), Field("note", "string"), Field("day", "date")
@@ -98,3 +100,23 @@ def test_markdown_and_the_page_escape_values_and_omit_samples_on_request(
     assert "<title>1970-01-01: 1 changed</title>" in page
     assert main([*command, "--samples", "0"]) == 1
     assert "new" not in capsys.readouterr().out + Path("page.html").read_text()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_times_are_counted_by_the_days_of_the_stores_zone(
+    zone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Session(str(tmp_path / "store"), runner="local", workers=1, time_zone=zone) as session:
+        if zone != "UTC":
+            append(session.meta, RecordZone(rules_of_python(zone)))
+        append(session.meta, CreateTable("t", (Field("id", "int"), Field("at", "timestamp")), (0,)))
+        session.flush()
+        before = session.meta.read_latest().epoch
+        late = datetime(2026, 1, 1, 23, 30, tzinfo=UTC)
+        session.insert(
+            "t", pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([late], pa.timestamp("us", "UTC"))})
+        )
+        session.flush()
+    assert main(["diff", str(tmp_path / "store"), "--from", str(before), "--json"]) == 1
+    (view,) = json.loads(capsys.readouterr().out)["views"]
+    assert [day["day"] for day in view["days"]] == ["2026-01-01" if zone == "UTC" else "2026-01-02"]
