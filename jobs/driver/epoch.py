@@ -14,8 +14,8 @@ from tussock.jobs.driver.summary import EpochSummary, barrier_text
 from tussock.jobs.driver.train import Train
 from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.errors import OnlySparkReadsError
-from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.run_ends import ends_fixed
 from tussock.jobs.trouble.row_names import ViewRowError
 from tussock.jobs.trouble.supersede import (
     finish_build,
@@ -154,7 +154,7 @@ def advance_store(
     superseded = True
     while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
-        with synced_in_order(), listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
+        with synced_in_order(), ends_fixed(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
                 if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                     break

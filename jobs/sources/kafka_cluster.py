@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
+from tussock.jobs.sources.run_ends import end_of
 
 CLIENT = "kafka."
 """The prefix of options for the Kafka client."""
@@ -22,8 +22,6 @@ _PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dire
 _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 _ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
-
-_LISTED: ContextVar[dict[str, dict[tuple[str, int], "PartitionNow"]] | None] = ContextVar("listed", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +36,6 @@ class PartitionNow:
     policy: str = ""  # the topic's cleanup.policy; empty if this user may not read it
 
 
-@contextmanager
-def listed_once() -> Iterator[None]:
-    """List partitions only once in the block. Otherwise a run would follow busy producers and never end."""
-    token = _LISTED.set({})
-    try:
-        yield
-    finally:
-        _LISTED.reset(token)
-
-
 def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[str, int], PartitionNow]:
     """Return the partitions of a source's topics, by topic and number.
 
@@ -56,13 +44,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
 
     Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: four requests.
     """
-    known = _LISTED.get()
-    if not again and known is not None and (partitions := known.get(source.name)) is not None:
-        return partitions
-    partitions = _ask_cluster(source)
-    if known is not None:
-        known.setdefault(source.name, partitions)
-    return partitions
+    return end_of(("kafka", source.name), lambda: _ask_cluster(source), again=again)
 
 
 def wanted_partitions(source: CreateSource) -> dict[str, list[int]] | None:

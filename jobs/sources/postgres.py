@@ -77,6 +77,7 @@ from tussock.jobs.sources.postgres_slot import (
 from tussock.jobs.sources.postgres_taken import Position, taken_position, taken_rows, taken_schema
 from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
 from tussock.jobs.sources.row_ids import file_of, position_of
+from tussock.jobs.sources.run_ends import end_of
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -425,14 +426,19 @@ def _pin_log(
     database: Database, members: Sequence[_Member], tables: Mapping[str, ServedTable], keeper: Keeper
 ) -> dict[str, Pins]:
     """The pins of sources that have been read before."""
-    end, is_on_disk = database.log_position()
+    end, is_on_disk = end_of(database.place, database.log_position)
     most = min(int(m.source.options.get(MAX_CHANGES, _DEFAULT_MAX_CHANGES)) for m in members)
-    log = database.peek_log(end, most)
-    if len(log) >= most:
-        tables = {}  # later changes of partitions may belong to the rest of the log
     taken_until = min(m.position.lsn for m in members if m.position is not None)
-    ends = log.commit_ends
-    if len(new := ends[(ends > taken_until) & (ends <= end)]):
+    while True:
+        log = database.peek_log(end, most)
+        ends = log.commit_ends
+        new, is_cut = ends[(ends > taken_until) & (ends <= end)], len(log) >= most
+        if len(new) or not is_cut:
+            break
+        most *= 2  # the slot has not moved since earlier epochs of this run
+    if is_cut:
+        tables = {}  # later changes of partitions may belong to the rest of the log
+    if len(new):
         return _pin_changes(database, members, tables, log, int(new[-1]), keeper)
     _for_each(members, lambda member: _require_partitions(member, tables.get(member.source.name), log, end))
     if is_on_disk and end - taken_until > IDLE_BYTES:

@@ -22,7 +22,7 @@ from tussock.jobs.sources.kafka import (
     _skip_partition,
     _waiting_ranges,
 )
-from tussock.jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
+from tussock.jobs.sources.kafka_cluster import PartitionNow, partitions_now
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
@@ -30,6 +30,7 @@ from tussock.jobs.sources.kafka_errors import (
     LostOffsetsError,
 )
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.jobs.sources.run_ends import ends_fixed
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.table.storage_table import StorageTable
@@ -236,5 +237,5 @@ def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pyte
     import pyspark
 
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    with listed_once(), pytest.raises(KafkaNeedsSparkError, match="which needs Spark's JVM"):
+    with ends_fixed(), pytest.raises(KafkaNeedsSparkError, match="which needs Spark's JVM"):
         partitions_now(source())

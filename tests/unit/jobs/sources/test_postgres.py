@@ -38,6 +38,8 @@ from tussock.jobs.sources.postgres_errors import (
     OtherColumnsError,
     UndeclaredTableError,
 )
+from tussock.jobs.sources.postgres_log import Log
+from tussock.jobs.sources.postgres_slot import Database
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.texts.status import _sources_text
 from tussock.statestore.meta.errors import LostRaceError
@@ -389,6 +391,32 @@ def test_status_shows_how_much_log_a_server_keeps(read_shop: Shop) -> None:
     text = _sources_text([orders], NOW, 5)
     assert "the server keeps" in text
     assert "without a limit" in text
+
+
+def test_a_run_ends_although_the_table_changes_all_the_time(read_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the log finds a further change."""
+    shop, numbers, peek = read_shop, iter(range(100, 106)), Database.peek_log
+
+    def peek_busily(database: Database, until: int, most: int | None) -> Log:
+        shop.run(ROW.format(next(numbers)))
+        return peek(database, until, most)
+
+    monkeypatch.setattr(Database, "peek_log", peek_busily)
+    shop.run(ROW.format(99))
+    shop.advance()
+    assert max(row[0] for row in rows(shop.meta, "orders")) == 99
+    monkeypatch.undo()
+    shop.advance()
+    shop.assert_equal()
+
+
+def test_a_run_takes_more_changes_than_an_epoch_may_have(shop: Shop) -> None:
+    append(shop.meta, changed(shop.orders, max_changes="5"), changed(shop.items, max_changes="5"))
+    shop.advance()
+    for first in range(0, 40, 4):
+        shop.run(*(ROW.format(n) for n in range(first, first + 4)))
+    shop.advance()
+    shop.assert_equal()
 
 
 def test_two_runs_at_once_take_each_change_once(read_shop: Shop) -> None:
