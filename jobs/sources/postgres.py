@@ -56,6 +56,7 @@ from tussock.jobs.sources.postgres_errors import (
     SharedSlotError,
     TableOutsideError,
     UndeclaredTableError,
+    UnloggedChangesError,
 )
 from tussock.jobs.sources.postgres_files import store_changes, store_snapshot
 from tussock.jobs.sources.postgres_log import Log, LoggedRelation
@@ -518,7 +519,10 @@ def _pin_changes(
 
 
 def _require_continued(member: _Member, database: Database, state: SlotState | None) -> ServedTable:
-    """Require that the server still has all changes after a source's position. Raises LostSlotError."""
+    """Require that the server still has all changes after a source's position.
+
+    Raises: LostSlotError; UnloggedChangesError; NoIdentityError.
+    """
     source, position = member.source, member.position
     assert position is not None
     slot = source.options[SLOT]
@@ -533,22 +537,22 @@ def _require_continued(member: _Member, database: Database, state: SlotState | N
     table = database.read_table(source)
     if table.oid != position.relation:
         finding = f"table {table_text(source)} was dropped and created again, or is another table than before"
-        raise LostSlotError(source.name, slot, finding)
+        raise UnloggedChangesError(source.name, finding)
     try:
         mark = database.require_published(source, table, may_add=False)
     except TableOutsideError as err:
-        raise LostSlotError(source.name, slot, err.finding) from err
+        raise UnloggedChangesError(source.name, err.finding) from err
     if mark != position.publication:
         publication = database.place.publication
         finding = f"publication {publication} was changed, and may have omitted changes of {table_text(source)}"
-        raise LostSlotError(source.name, slot, finding)
+        raise UnloggedChangesError(source.name, finding)
     if table.partitions:
         _require_identity(source, table)  # of each partition; the log describes only the whole table
     return table
 
 
 def _require_partitions(member: _Member, table: ServedTable | None, log: Log, until: int) -> None:
-    """Require that the log contains each change of rows by a change of partitions. Raises LostSlotError.
+    """Require that the log contains each change of rows by a change of partitions. Raises UnloggedChangesError.
 
     Args:
         table: None if later messages are in the log, which has not been read to its end.
@@ -566,7 +570,7 @@ def _require_partitions(member: _Member, table: ServedTable | None, log: Log, un
     if is_known and (not emptied or log.truncates(position.relation, position.lsn, until)):
         return
     finding = f"a partition of {table_text(source)} was attached, detached, dropped, truncated or written anew"
-    raise LostSlotError(source.name, source.options[SLOT], f"{finding}, which is not in the log")
+    raise UnloggedChangesError(source.name, finding)
 
 
 def _text_of_partitions(table: ServedTable) -> str:

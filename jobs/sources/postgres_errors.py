@@ -170,6 +170,19 @@ class LostSlotError(InputError):
         )
 
 
+class UnloggedChangesError(InputError):
+    """Rows of a table changed, and the log does not contain these changes."""
+
+    source: str
+    finding: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.finding}. The log may lack changes of rows since then; rows already read "
+            f"stay. Load the table again, which takes only the difference: `tussock restate {self.source} --all`."
+        )
+
+
 class SharedSlotError(InputError):
     """Another source of the same slot is held."""
 

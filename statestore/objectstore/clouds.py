@@ -56,6 +56,14 @@ _LISTED = 1000  # names per chunk of a listing
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+#: Parts of obstore's errors before the first request, and what they mean. Its text may repeat a part of a key.
+_CREDENTIALS = (
+    ("OpenCredentials", "the file in GOOGLE_APPLICATION_CREDENTIALS does not exist or cannot be opened"),
+    ("DecodeCredentials", "the file in GOOGLE_APPLICATION_CREDENTIALS is not the key of a service account"),
+    ("InvalidAccessKey", "AZURE_STORAGE_ACCOUNT_KEY is not a key, which is a text in base64"),
+    ("token request", "no valid credentials were found"),
+    ("redential", "no valid credentials were found"),
+)
 _NO_BUCKET_CODES = ("ContainerNotFound", "NoSuchBucket", "InvalidBucketName", "InvalidResourceName")
 
 
@@ -263,8 +271,11 @@ class CloudObjectStore:
             return ObjectNotFoundError(self.uri, name)
         if isinstance(err, (PermissionDeniedError, UnauthenticatedError)):
             return AccessDeniedError(self.uri, what, reason)
-        if any(sign in str(err).lower() for sign in ("token request", "credential", "access key")):
-            return AccessDeniedError(self.uri, what, "no valid credentials were found")
+        if "MissingAccount" in str(err):
+            missing = "the address has no storage account: add ?account=NAME to it, or set AZURE_STORAGE_ACCOUNT_NAME"
+            return BadStoreError(self.uri, missing)
+        if (finding := next((text for sign, text in _CREDENTIALS if sign in str(err)), None)) is not None:
+            return AccessDeniedError(self.uri, what, finding)
         return ObjectStoreUnavailableError(self.uri, what, reason)
 
 
@@ -305,7 +316,7 @@ def _reason_of(err: Exception) -> str:
         return code[1]
     if (status := _STATUS.search(text)) is not None:
         return f"status {status[1]}"
-    if "connect" in text.lower():
+    if "connect" in text.lower() or "error sending request" in text:
         return "the endpoint refuses connections, or its host name is unknown"
     return type(err).__name__.removesuffix("Error")
 

@@ -710,7 +710,7 @@ ELSEWHERE = {
         ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
     ),
     **dict.fromkeys(
-        ("LoggedValueError", "LostSlotError", "OmittedValueError", "OtherColumnsError"),
+        ("LoggedValueError", "LostSlotError", "OmittedValueError", "OtherColumnsError", "UnloggedChangesError"),
         ("needs a Postgres server", "tests/unit/jobs/sources/test_postgres.py"),
     ),
     **dict.fromkeys(

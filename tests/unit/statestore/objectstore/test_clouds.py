@@ -1,6 +1,7 @@
 """The failures that only a server can have, for the stores of Google and Azure: lost answers, refusals, forks."""
 
 import os
+import re
 from itertools import count
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.support.cloud_servers import ACCOUNT, ACCOUNT_KEY, BUCKET
 from tests.support.lossy_proxy import LossyProxy
 from tussock.statestore.errors import InputError
+from tussock.statestore.objectstore import clouds
 from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadStoreError,
@@ -70,6 +72,34 @@ def test_a_refused_connection_and_a_missing_bucket_have_messages_of_their_own(go
             operation()
 
 
+@pytest.mark.parametrize(
+    ("address", "variables", "error", "finding"),
+    [
+        ("az://c/p", {}, BadStoreError, "add ?account=NAME"),
+        ("az://c/p", {"AZURE_STORAGE_ACCOUNT_KEY": "no key!", "AZURE_STORAGE_ACCOUNT_NAME": "a"}, AccessDeniedError,
+         "AZURE_STORAGE_ACCOUNT_KEY is not a key"),
+        ("az://c/p?account=a&endpoint=http://127.0.0.1:9/a", {"AZURE_STORAGE_ACCOUNT_KEY": "QUJD"},
+         ObjectStoreUnavailableError, "refuses connections"),
+        ("gs://b/p", {"GOOGLE_APPLICATION_CREDENTIALS": "/no/such/file"}, AccessDeniedError, "does not exist"),
+        ("gs://b/p", {"GOOGLE_APPLICATION_CREDENTIALS": __file__}, AccessDeniedError, "is not the key of a service"),
+    ],
+)  # fmt: skip
+def test_each_lack_of_credentials_names_the_variable(
+    address: str, variables: dict[str, str], error: type[Exception], finding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    clouds._client_of.cache_clear()
+    try:
+        with pytest.raises(error, match=re.escape(finding)) as raised:
+            open_object_store(address).get("x")
+    finally:
+        clouds._client_of.cache_clear()
+    assert "no key!" not in str(raised.value)
+
+
 def test_a_listing_begins_near_its_prefix(google_endpoint: str, prefix: str) -> None:
     store = _store(google_endpoint, prefix)
     for name in [f"runs/{day:03}" for day in range(60)]:
@@ -115,8 +145,6 @@ def test_a_forked_child_of_a_process_that_used_such_a_store_gets_an_error(google
 def test_a_wrong_key_is_an_access_error_and_a_missing_container_a_bad_store(
     azurite_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tussock.statestore.objectstore import clouds
-
     address = f"az://{BUCKET}/p?account={ACCOUNT}&endpoint={azurite_endpoint}"
     with pytest.raises(BadStoreError, match="the bucket does not exist"):
         open_object_store(address.replace(BUCKET, "no-such-one")).put("x", b"1")
