@@ -31,7 +31,7 @@ from tussock.jobs.sinks.manifest import read_epoch_manifest
 from tussock.jobs.sinks.outline import outline_of
 from tussock.statestore.objectstore.local import LocalObjectStore
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(2400)]
 
 RELATIONS = ("events", "ratios", "by_shop")
 KILLS = 200
@@ -111,4 +111,5 @@ def test_no_kill_tears_repeats_or_loses_an_epoch_in_four_sinks(
         version = manifest.sinks["delta"].tables["by_shop"].version
         assert read_back(f"{tmp_path}/lake/by_shop", version=version) == after["by_shop"]
         before = after
+        print(f"{killed} kills, {len(epochs)} epochs", flush=True)
     assert [epoch for (epoch,) in server.read("shop", "SELECT epoch FROM _tussock_epochs ORDER BY 1")] == epochs
