@@ -279,10 +279,11 @@ class _Group:
 
 def _repeat_constants(constants: Bytes, moves: _Moves, rows: int) -> Bytes:
     """(columns, rows * width): the constants of each column, once per row."""
-    if (word := WORDS.get(moves.width)) is None:  # such a column is alone
+    if moves.count == 1 and moves.width not in WORDS:  # as of most keys: bytes are repeated faster than NumPy's values
         return np.frombuffer(constants.tobytes() * rows, np.uint8).copy().reshape(1, -1)
-    values = np.empty((moves.count, rows), word)
-    values[:] = constants.view(word)[:, None]
+    value = np.dtype(WORDS.get(moves.width, f"V{moves.width}"))
+    values = np.empty((moves.count, rows), value)
+    values[:] = constants.view(value)[:, None]
     return values.view(np.uint8)
 
 

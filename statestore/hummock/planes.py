@@ -142,11 +142,11 @@ def _width_of(kind: pa.DataType, form: Form) -> int:
 
 
 def of_one_width(places: Iterable[ColumnParts]) -> list[list[ColumnParts]]:
-    """The places with planes, in groups that NumPy handles at once: columns of one width, if it is a word's."""
+    """The places with planes, in groups that NumPy handles at once: columns of one width."""
     groups: dict[int, list[ColumnParts]] = {}
     for place in places:
         if place.width:
-            groups.setdefault(place.width if place.width in WORDS else -place.number, []).append(place)
+            groups.setdefault(place.width, []).append(place)
     return list(groups.values())
 
 

@@ -60,8 +60,10 @@ class LocalObjectStore:
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow symbolic links
+        self._temporary = self._root / _TEMPORARY
         self._durable = set[Path]()  # folders whose parents we have synced
         self._own = set[str]()  # names that we have written
+        self._written = False  # whether this class has written objects here
         self.uri = self._root.as_uri()
         self.requests = RequestCounter()
 
@@ -188,7 +190,7 @@ class LocalObjectStore:
     def sweep_temporary(self, *, dry_run: bool = False) -> tuple[ObjectInfo, ...]:
         """Delete files in `.tmp` that killed processes left, and return them. Files of live writers stay."""
         swept = []
-        for path in sorted((self._root / _TEMPORARY).glob("*")):
+        for path in sorted(self._temporary.glob("*")):
             # OSError: the file is gone or in use, or its file system has no locks.
             with suppress(OSError), path.open("rb", buffering=0) as file:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -208,12 +210,11 @@ class LocalObjectStore:
 
         On entry the file is synced, the folder `target` exists, and all earlier writes of this thread are durable.
         """
-        folder = self._root / _TEMPORARY
         path: Path | None = None
         try:
             pending = self._prepare_folder(target)
-            folder.mkdir(exist_ok=True)
-            path, handle = self._new_file(folder)
+            self._temporary.mkdir(exist_ok=True)
+            path, handle = self._new_file(self._temporary)
             with os.fdopen(handle, "wb", buffering=0) as file:
                 if isinstance(data, Path):
                     with data.open("rb", buffering=0) as content:
@@ -258,9 +259,17 @@ class LocalObjectStore:
         self._own.add(name)
 
     def _note_seen(self, name: str) -> None:
-        """Note an object that was read; see syncs.py."""
-        if name not in self._own:
+        """Note an object that was read; see syncs.py.
+
+        A directory without temporary files has files of other programs, as a source's folder. They were written
+        without an fsync, so one of their folder would prove nothing.
+        """
+        if name not in self._own and self._has_writers():
             note_seen(self._path_of(name).parent)
+
+    def _has_writers(self) -> bool:
+        self._written = self._written or os.path.isdir(self._temporary)  # noqa: PTH112 - `is_dir` costs more
+        return self._written
 
     def _remember_durable(self, folders: _Folders) -> None:
         if len(self._durable) > _MOST_DURABLE:

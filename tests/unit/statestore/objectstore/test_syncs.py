@@ -272,6 +272,17 @@ def test_an_object_of_a_killed_writer_is_durable_before_anything_depends_on_it(d
     assert disk.done == []
 
 
+def test_files_that_no_store_has_written_are_not_synced(disk: Disk) -> None:
+    store = LocalObjectStore(disk.root)
+    store.put("a/x", b"1")
+    (files := disk.root.parent / "files").mkdir()
+    (files / "day.csv").write_bytes(b"1,2")
+    disk.done.clear()
+    LocalObjectStore(files).get("day.csv")
+    wait_until_durable()
+    assert disk.done == []
+
+
 def test_a_repeated_statement_is_durable_when_it_returns(disk: Disk) -> None:
     first, second = (StatementLog(LocalObjectStore(disk.root), writer) for writer in ("killed", "its retry"))
     first.append_statement("client", b"1")
