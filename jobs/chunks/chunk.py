@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.named_rows import numbered_schema, with_schema
-from tussock.statestore.stacked import canonical_rows, count_bytes
+from tussock.statestore.stacked import FEW_ROWS, canonical_rows, count_bytes
 from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
@@ -66,8 +66,16 @@ def rows_of(chunk: pa.Table) -> pa.Table:
 
 
 def some_rows(rows: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Table:
-    """The chosen rows in their order. Nothing is copied if all rows are chosen."""
-    return rows if chosen.all() else rows.filter(pa.array(chosen))
+    """The chosen rows in their order. Nothing is copied if all rows are chosen, or neighbours of a few.
+
+    A slice costs a fifth of a filter if the columns are many, and changes mostly have their deletes first.
+    """
+    if chosen.all():
+        return rows
+    places = np.flatnonzero(chosen)
+    if rows.num_rows > FEW_ROWS or (len(places) and places[-1] - places[0] >= len(places)):
+        return rows.filter(pa.array(chosen))
+    return rows.slice(int(places[0]) if len(places) else 0, len(places))
 
 
 def chunk_of_difference(before: pa.Table, after: pa.Table) -> pa.Table:

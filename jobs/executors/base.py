@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT
+from tussock.jobs.chunks.chunk import WEIGHT, some_rows
 from tussock.jobs.executors.operator import show_row
 from tussock.statestore import stacked
 from tussock.statestore.errors import DamagedError
@@ -89,7 +89,7 @@ def net_chunk(chunk: pa.Table) -> pa.Table:
     names = chunk.column_names[:-1]
     grouped = chunk.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
     grouped = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
-    return grouped.filter(pc.not_equal(grouped[WEIGHT], 0))
+    return some_rows(grouped, weights_of(grouped) != 0)
 
 
 def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
@@ -127,7 +127,7 @@ class Halves:
 
     def write_to(self, table: StateTable) -> None:
         """Apply the changes to a table. A put replaces the row with its key, so only unreplaced rows are deleted."""
-        table.delete_rows(self.gone.filter(pa.array(~self.is_replaced)))
+        table.delete_rows(some_rows(self.gone, ~self.is_replaced))
         table.insert_rows(self.come)
 
 
@@ -232,7 +232,7 @@ def _split_by_sign(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | N
             return Halves(rows.slice(0, 0), rows.slice(0, 0), ids[:0], ids[:0]), int(bad[0])
     if not goes.any():
         return Halves(rows.slice(0, 0), rows, ids[:0], ids), None
-    return Halves(rows.filter(pa.array(goes)), rows.filter(pa.array(~goes)), ids[goes], ids[~goes]), None
+    return Halves(some_rows(rows, goes), some_rows(rows, ~goes), ids[goes], ids[~goes]), None
 
 
 def _hash_apart(key: Sequence[pa.ChunkedArray]) -> bool:
@@ -262,8 +262,8 @@ def _without_idle(parts: Halves) -> Halves:
     stays[paired[same]] = False
     comes[partner[paired[same]]] = False
     return Halves(
-        parts.gone.filter(pa.array(stays)),
-        parts.come.filter(pa.array(comes)),
+        some_rows(parts.gone, stays),
+        some_rows(parts.come, comes),
         parts.gone_id[stays],
         parts.come_id[comes],
     )

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of, some_rows
 from tussock.jobs.executors.base import state_table
 from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_TABLES, UnboundedCost
@@ -282,7 +282,7 @@ class TableReplayExecutor:
         return pa.concat_arrays([row.column(i).combine_chunks() for i in range(row.num_columns)])
 
     def _own_rows(self, rows: pa.Table) -> pa.Table:
-        return rows.filter(pa.array(self._is_mine([rows.column(k) for k in self._node.key])))
+        return some_rows(rows, self._is_mine([rows.column(k) for k in self._node.key]))
 
     def _is_mine(self, keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
         return self._mine[vnodes_of(keys, len(self._mine))]
@@ -332,14 +332,13 @@ class _Touched:
         if not self._keys:
             return empty_chunk(self._node.types)
         first = _first_of_each(pa.chunked_array(self._keys, pa.binary()))
-        existed = pa.chunked_array(self._exists, pa.bool_()).take(first)
+        existed = pa.chunked_array(self._exists, pa.bool_()).take(first).to_numpy()
         before = take_columns([*self._before], first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
         after = conform_rows(now.rows, self._schema)
-        equal = pa.array(same_rows(before, after))
-        same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), equal))
-        gone, come = pc.and_not(existed, same), pc.and_not(now.found, same)
-        return chunk_of_difference(before.filter(gone), after.filter(come))
+        exists = now.found.to_numpy(zero_copy_only=False)
+        same = existed & exists & same_rows(before, after)
+        return chunk_of_difference(some_rows(before, existed & ~same), some_rows(after, exists & ~same))
 
 
 def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal, ...]] | None:
