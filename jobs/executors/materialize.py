@@ -39,13 +39,19 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Materialize(PlainNode, frozen=True, omit_defaults=True):
-    """Stores the view's rows as `order | stream key -> row`, and passes the netted changes to views that read it."""
+    """Stores the view's rows as `order | stream key -> row`, and passes the netted changes to views that read it.
+
+    Args:
+        checked: whether rows that appear or disappear are compared with the stored ones. An aggregation has just read
+            its groups, whose keys are the ones here, so a second look would find the same in another table.
+    """
 
     relation_id: int
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
     types: tuple[str, ...]
     order: tuple[Order, ...] = ()
+    checked: bool = True
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -95,7 +101,7 @@ class MaterializeExecutor(TakesPieces):
         """Store the changes and return them netted.
 
         Raises: ChangeError if an inserted key already exists, or if a deleted row does not.
-        Cost: one `get_rows` of the keys that appear and disappear.
+        Cost: one `get_rows` of the keys that appear and disappear, if they are checked.
         """
         if chunks[0].num_rows == 0:
             return empty_chunk(self._node.types)
@@ -122,7 +128,7 @@ class MaterializeExecutor(TakesPieces):
         """
         key = list(self._key)
         count = gone.num_rows + come.num_rows
-        if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
+        if not self._node.checked or count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
             return
         if located is not None:
             stored_rows = self._table.get_located(located, again=False)

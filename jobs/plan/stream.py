@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from tussock.jobs.executors.filter import FilterNode
+from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.materialize import Materialize
+from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.equal_parts import equal_parts
 from tussock.jobs.logical.errors import UnsupportedQueryError
@@ -64,14 +67,23 @@ def plan_view(
     stream = builder.visible_first(builder.plan_stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
         stream = builder.add_exchange(stream, stream.key)
+    checked = not _are_rows_of_groups(stream)
     stream = builder.append_node(
-        stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order)
+        stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order, checked)
     )
     builder.close_fragment(stream)
     (table_id,) = stream.draft.operators[-1].tables
     _require_computable(builder.closed)
     output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order))
     return ViewPlan(tuple(builder.closed), tuple(builder.tables), output)
+
+
+def _are_rows_of_groups(stream: Stream) -> bool:
+    """Whether the rows are those of an aggregation, at most projected and filtered one by one."""
+    nodes = [operator.node for operator in stream.draft.operators]
+    while nodes and isinstance(nodes[-1], ProjectNode | FilterNode):
+        nodes.pop()
+    return bool(nodes) and isinstance(nodes[-1], HashAgg)
 
 
 def _require_computable(fragments: Sequence[Fragment]) -> None:

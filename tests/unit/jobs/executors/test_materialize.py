@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from benchmarks.reads import count_reads
 from tests.support.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 from tussock.jobs.chunks.chunk import to_inserts
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
@@ -15,6 +16,7 @@ from tussock.jobs.executors.materialize import Materialize, _in_key_order
 from tussock.jobs.executors.order import Order
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.row_cache import RowCache
 
 TYPES = ("string", "double", "int")
 NODE = Materialize(1, (2, 0), (0,), TYPES)
@@ -115,6 +117,16 @@ def test_changes_that_do_not_fit_are_an_error_with_table_and_key(
     with pytest.raises(ChangeError) as raised:
         bench.apply(chunk_of(TYPES, changes))
     assert raised.value.args == ("rows", problem, key)
+
+
+def test_rows_of_groups_are_stored_without_a_look_at_stored_rows(objects: ObjectStore) -> None:
+    for checked in (True, False):
+        bench = Bench(Materialize(1 + checked, (2, 0), (0,), TYPES, checked=checked), objects, RowCache(0))
+        bench.apply(chunk_of(TYPES, [(("a", 1.0, 1), 1), (("b", 1.0, 2), 1)]))
+        with count_reads() as reads:
+            bench.apply(chunk_of(TYPES, [(("c", 1.0, 3), 1), (("b", 1.0, 2), -1)]))
+        assert (reads.blocks > 0) == checked
+        assert _stored(bench) == Counter([("a", 1.0, 1), ("c", 1.0, 3)])
 
 
 def test_a_view_of_one_row_without_key_takes_its_updates(objects: ObjectStore) -> None:

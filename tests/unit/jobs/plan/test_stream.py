@@ -6,6 +6,7 @@ from tests.support.jobs.plan.catalogs import catalog_of, scan, source, table, vi
 from tussock.jobs.catalog.definition import ViewDefinition, definition_of
 from tussock.jobs.executors import first_rows, hash_agg, top_n
 from tussock.jobs.executors import project as project_node
+from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import (
@@ -17,6 +18,7 @@ from tussock.jobs.logical.nodes import (
     Expand,
     Expr,
     Field,
+    Filter,
     Frame,
     FrameBound,
     FrameEdge,
@@ -152,3 +154,20 @@ def test_ntile_stays_with_functions_that_read_whole_partitions() -> None:
     """A second operator would store the rows again, and save no read."""
     share, ntile, rank = WindowFunction.PERCENT_RANK, WindowFunction.NTILE, WindowFunction.RANK
     assert window_functions(over(ntile, share, rank)) == [[ntile, share, rank]]
+
+
+GROUPS = Aggregate(scan("t"), (column(1),), (), (Field("g", "int"),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "checked"),
+    [
+        (GROUPS, False),
+        (Filter(project(GROUPS, add(column(0), Literal(1, "int"))), Call("IsNotNull", "boolean", (column(0),))), False),
+        (scan("t"), True),
+        (TopN(GROUPS, (SortKey(column(0), False, False),), 3), True),
+    ],
+)
+def test_only_rows_of_an_aggregation_are_stored_unchecked(plan: Plan, checked: bool) -> None:
+    (stored,) = [node for node in operators(plan) if isinstance(node, Materialize)]
+    assert stored.checked == checked
