@@ -1,7 +1,7 @@
 """Epochs: run one barrier to its commit, or run all waiting input as a train of epochs."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tussock.jobs.barriers.barrier import UNBOUNDED
@@ -90,16 +90,16 @@ def _run_next(
     runner: LevelRunner, meta: MetaStore, wish: Wish, settings: EpochSettings, progress: Progress
 ) -> tuple[EpochSummary | None, bool]:
     """As `next_epoch`, and whether another run had left the barrier open."""
-    met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
+    memory = _RunMemory()
     left_open: bool | None = None
     while True:
         # The barrier's folder is synced while the levels run.
         with synced_in_order(), Train(runner, meta, 1, progress=progress) as train:
-            if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
+            if (barrier := train.next_barrier(wish, settings, frozenset(memory.resting))) is None:
                 return None, left_open is True  # another driver has committed it
             if left_open is None:  # later barriers of this loop supersede the first one
                 left_open = train.resumes
-            ran = _run_barrier(train, barrier, met, resting, corrected, settings.on_error)
+            ran = _run_barrier(train, barrier, memory, settings.on_error)
         if ran:
             (summary,) = train.done
             return summary, left_open
@@ -150,50 +150,51 @@ def advance_store(
     if wish.clock is None:  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
         wish = replace(wish, clock=meta.moment_now())
     done: list[EpochSummary] = []
-    met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
-    superseded = True
+    memory, superseded = _RunMemory(), True
     while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
         with synced_in_order(), ends_fixed(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
-                if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
+                if (barrier := train.next_barrier(wish, settings, frozenset(memory.resting))) is None:
                     break
-                superseded = not _run_barrier(train, barrier, met, resting, corrected, settings.on_error)
+                superseded = not _run_barrier(train, barrier, memory, settings.on_error)
         done += train.done
     return done
 
 
-def _run_barrier(
-    train: Train,
-    barrier: Barrier,
-    met: set[tuple[str, str]],
-    resting: set[str],
-    corrected: set[tuple[str, str]],
-    on_error: OnError,
-) -> bool:
-    """Run an epoch. False if it was superseded by a barrier that holds a source, takes a corrected file, leaves a file
-    to Spark, or pauses or changes a view.
+@dataclass(slots=True)
+class _RunMemory:
+    """The items of sources that made trouble in this run, by source and name.
 
     Args:
-        met: items that failed an epoch of this run before, by source and name.
-        resting: receives the source of an item that fails again (it may be written continuously): the source rests
-            until the next run.
-        corrected: items that changed after the barrier had pinned them, and were pinned again, by source and name.
+        failed: an epoch failed on them.
+        corrected: they changed after a barrier had pinned them, and were pinned again.
+        resting: sources of items that failed twice. They may be written continuously, so they rest until the next run.
+    """
+
+    failed: set[tuple[str, str]] = field(default_factory=set)
+    corrected: set[tuple[str, str]] = field(default_factory=set)
+    resting: set[str] = field(default_factory=set)
+
+
+def _run_barrier(train: Train, barrier: Barrier, memory: _RunMemory, on_error: OnError) -> bool:
+    """Run an epoch. False if it was superseded by a barrier that holds a source, takes a corrected file, leaves a file
+    to Spark, or pauses or changes a view.
     """
     train.progress(barrier_text(barrier, train.meta.read_latest().catalog))
     try:
         train.run(barrier)
     except (SourceFileError, SourceAwayError) as err:
         source = hold_source(train.meta, barrier, err)
-        if (source, err.path) in met:
-            resting.add(source)
-        met.add((source, err.path))
+        if (source, err.path) in memory.failed:
+            memory.resting.add(source)
+        memory.failed.add((source, err.path))
         return False
     except OnlySparkReadsError as err:
         leave_to_spark(train.meta, barrier, err)
         return False
     except InputError as err:
-        if take_corrected(train.meta, barrier, corrected):
+        if take_corrected(train.meta, barrier, memory.corrected):
             return False
         return _without_view(train, barrier, err, on_error)
     return True
