@@ -41,7 +41,7 @@ from tussock.statestore.extras import extras_named
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import open_s3
+from tussock.statestore.objectstore.open import REMOTE, open_bucket
 
 if TYPE_CHECKING:  # processes without Delta sources do not load the package
     from deltalake import DeltaTable
@@ -83,9 +83,10 @@ class Piece(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeltaPlace:
-    """The location of a table. An empty `bucket` means this machine.
+    """The location of a table.
 
     Args:
+        bucket: scheme and bucket, such as `gs://lake`; empty: this machine.
         options: the server options of the bucket.
         others: folders of other tables, whose files its log may name.
     """
@@ -98,7 +99,7 @@ class DeltaPlace:
     @cached_property
     def root(self) -> str:
         """The literal path of the table's folder, in the form of source files."""
-        return f"s3://{self.bucket}/{self.name}" if self.bucket else f"/{self.name}"
+        return f"{self.bucket}/{self.name}"
 
     def file_path(self, path: str) -> str:
         """Return the path of a file of the table in the form of source files.
@@ -119,9 +120,9 @@ class DeltaPlace:
         """Return what `file_path` returns, for a path that is only compared."""
         if path.startswith("file:/"):
             return "/" + path.removeprefix("file:").lstrip("/")
-        if path.startswith(("s3://", "s3a://")):
-            return "s3://" + path.partition("://")[2]
-        return path if path.startswith("/") else f"{self.root}/{path}"
+        if path.startswith("s3a://"):
+            return "s3://" + path.removeprefix("s3a://")
+        return path if path.startswith(("/", *REMOTE)) else f"{self.root}/{path}"
 
     def read_snapshot(self, version: int | None = None) -> "DeltaSnapshot | None":
         """Return a version of the table, by default the newest; None if the table or the version does not exist.
@@ -139,7 +140,8 @@ class DeltaPlace:
 
         from tussock.jobs.delta.location import delta_url, unfit_for_delta
 
-        mirror = mirror_table(self.bucket, self.name, self.options, rows=rows) if unfit_for_delta(self.name) else None
+        is_foreign = self.bucket.startswith("hdfs://") or unfit_for_delta(self.name) is not None
+        mirror = mirror_table(self.bucket, self.name, self.options, rows=rows) if is_foreign else None
         url, options = (
             (delta_url(self.bucket, self.name), self._storage_options()) if mirror is None else (mirror.name, None)
         )
@@ -156,15 +158,16 @@ class DeltaPlace:
     def _storage_options(self) -> dict[str, str] | None:
         if not self.bucket:
             return None
-        from tussock.jobs.delta.location import location_in
+        from tussock.jobs.delta.location import cloud_options, location_in
 
-        return location_in(open_s3(self.bucket, self.name, self.options)).delta_options
+        store = open_bucket(self.bucket, self.name, self.options)
+        return location_in(store).delta_options if self.bucket.startswith("s3://") else cloud_options(store)
 
     @property
     def log(self) -> ObjectStore:
         """The folder of the table's log."""
         folder = f"{self.name}/{LOG}"
-        return open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
+        return open_bucket(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
 
     def read_commit(self, version: int) -> "DeltaCommit | None":
         """Return the changes of a version; None if its log entry is gone. Raises DeltaLogError."""

@@ -1,4 +1,4 @@
-"""Delta tables in folders that the deltalake package cannot open: it decodes a path twice, and reads `a b` for `a%20b`.
+"""Delta tables in folders that the deltalake package cannot open: in HDFS, and where it reads `a b` for `a%20b`.
 
 The package reads such a table through a temporary folder that contains the table's entries under their own names: links
 to the entries of a local table, or copies of the objects in a bucket.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.objectstore.open import open_s3
+from tussock.statestore.objectstore.open import open_bucket
 
 _ROWS = ".parquet"
 _PARALLEL = 16
@@ -20,7 +20,7 @@ def mirror_table(bucket: str, name: str, options: Mapping[str, str], *, rows: bo
     """Create a folder with a table's entries. It is deleted with the returned object.
 
     Args:
-        bucket, name: of the table's folder; an empty bucket means this machine.
+        bucket, name: of the table's folder, as in DeltaPlace.
         options: the server options of the bucket.
         rows: include the files with rows, which a read of the log does not need.
 
@@ -32,7 +32,7 @@ def mirror_table(bucket: str, name: str, options: Mapping[str, str], *, rows: bo
             if rows or entry.suffix != _ROWS:
                 Path(folder.name, entry.name).symlink_to(entry)
         return folder
-    store = open_s3(bucket, name, options)
+    store = open_bucket(bucket, name, options)
     wanted = [
         info.name for info in store.list("") if rows or "_delta_log/" in info.name or not info.name.endswith(_ROWS)
     ]

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import as_s3, open_object_store
+from tussock.statestore.objectstore.open import address_of, as_s3, open_object_store
 
 if TYPE_CHECKING:
     from tussock.statestore.objectstore.s3 import S3Address
@@ -49,7 +49,7 @@ class Location:
                 self.table_uri(table),
                 f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one",
             )
-        return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
+        return delta_url("" if self.address is None else f"s3://{self.address.bucket}", name.partition("/")[2])
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -143,14 +143,30 @@ def unfit_to_write_delta(path: str) -> str | None:
     return f"the deltalake package cannot write to a folder with {match[0]!r} in its path"
 
 
+def cloud_options(store: ObjectStore) -> dict[str, str]:
+    """Return the package's options for a store in Google's or Azure's storage.
+
+    The package takes the credentials from the same variables as the store. Requires: the store is one of these.
+    """
+    address = address_of(store)
+    assert address is not None
+    options = dict(address.options)
+    endpoint, names = options.pop("endpoint", None), {"account": "azure_storage_account_name"}
+    given = {names[option]: value for option, value in options.items()}
+    if endpoint is None:
+        return given
+    at = "google_base_url" if address.root.startswith("gs://") else "azure_storage_endpoint"
+    return given | {at: endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
+
+
 def delta_url(bucket: str, name: str) -> str:
     """Return a folder's address for the deltalake package: a local path, or a quoted URL in a bucket.
 
     Args:
-        bucket: empty for this machine.
+        bucket: with its scheme; empty for this machine.
         name: the path below the bucket, or below `/`. Requires: `unfit_for_delta` has no objection.
     """
-    return f"s3://{bucket}/{quote(name)}" if bucket else f"/{name}"
+    return f"{bucket}/{quote(name)}" if bucket else f"/{name}"
 
 
 def folder_name(relation: str) -> str:

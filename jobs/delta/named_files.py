@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote, unquote
 
 from tussock.jobs.delta.delta_errors import OutsideFileError
+from tussock.statestore.objectstore.open import split_address
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
-_SCHEMES = frozenset({"file", "s3", "s3a", "s3n"})  # these need no slashes
+_SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "gs", "az", "hdfs"})  # these need no slashes
 _DROPPED = re.compile(r"[\t\n\r\x00]")
 _ENDS = "".join(map(chr, range(0x21)))  # an address loses them
 _MOST_DECODINGS = 5
@@ -29,7 +30,7 @@ def require_inside(name: str, table: str, others: Sequence[str], option: str) ->
 
     Args:
         name: as the table names it: relative to the table, absolute, or an address.
-        table, others: folders, `/a/b` or `s3://bucket/prefix`.
+        table, others: folders, `/a/b`, `s3://bucket/prefix`, or one in another cloud.
         option: the option of a source that names other folders.
     """
     folders = [form for folder in (table, *others) for form in (folder, quote(folder, safe="/:"))]
@@ -66,13 +67,13 @@ def _absolute_path(name: str, table: str) -> str | None:
             return f"/{host}/{rest}"
         case "s3" | "s3a" if host:
             return f"s3://{host}/{rest}"
+        case "gs" | "az" | "hdfs" as scheme if host:
+            return f"{scheme}://{host}/{rest}"
     return None
 
 
 def _normalize_path(path: str) -> str:
     """Return a path without `.`, `..` and empty parts. It never leads above its bucket."""
-    bucket, key = "", path
-    if not path.startswith("/"):
-        bucket, _, key = path.removeprefix("s3://").partition("/")
+    bucket, key = ("", path) if path.startswith("/") else split_address(path)
     parts = posixpath.normpath("/" + key.lstrip("/"))
-    return f"s3://{bucket}{parts.rstrip('/')}" if bucket else parts.rstrip("/")
+    return f"{bucket}{parts.rstrip('/')}"

@@ -82,6 +82,7 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.nested import is_nested
+from tussock.statestore.objectstore.open import REMOTE
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
 
@@ -120,7 +121,7 @@ class DeltaTables(ChangingRows):
                     f"a delta source has no such option; its options are {', '.join(OPTIONS)}",
                 )
         for folder in other_tables(source):
-            if not folder.startswith(("/", "s3://")):
+            if not folder.startswith(("/", *REMOTE)):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, CLONE_OF, source.options[CLONE_OF], reason)
         if KEY in source.options and not key_columns(source):

@@ -56,7 +56,7 @@ def _by_deltas_reader(session: "SparkSession", snapshot: DeltaSnapshot) -> "Data
         from tussock.jobs.sources.object_gateway import gateway_of
 
         try:
-            if gateway_of(session, "s3") is not None:
+            if gateway_of(session, snapshot.place.bucket.partition("://")[0]) is not None:
                 return None
         except NeedsHadoopAwsError:
             return None

@@ -35,7 +35,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.delta_errors import DeltaReadError
-from tussock.jobs.sources.errors import BadPathError, OnlySparkReadsError
+from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
 from tussock.jobs.sources.files import MISSING, document_of
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket
@@ -281,10 +281,8 @@ def _read_errors(item: str) -> Iterator[None]:
 
 def place_of_table(source: CreateSource) -> DeltaPlace:
     path = source.options["path"]
-    root, name = split_bucket(path)
-    if root and not root.startswith("s3://"):
-        raise BadPathError(path, "Delta tables are read from this machine and from S3")
-    return DeltaPlace(root.removeprefix("s3://"), name, server_options(path, source.options), other_tables(source))
+    bucket, name = split_bucket(path)
+    return DeltaPlace(bucket, name, server_options(path, source.options), other_tables(source))
 
 
 def other_tables(source: CreateSource) -> tuple[str, ...]:

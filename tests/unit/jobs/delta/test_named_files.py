@@ -5,7 +5,12 @@ import pytest
 from tussock.jobs.delta.delta_errors import OutsideFileError
 from tussock.jobs.delta.named_files import require_inside
 
-LOCAL, BUCKET = "/data/the table", "s3://lake/the table"
+LOCAL, BUCKET, GOOGLE, HDFS = (
+    "/data/the table",
+    "s3://lake/the table",
+    "gs://lake/the table",
+    "hdfs://name:8020/the table",
+)
 INSIDE = {
     LOCAL: (
         "part-0.parquet",
@@ -27,6 +32,8 @@ INSIDE = {
         "s3://lake/the table/part-0.parquet",
         "s3a://lake/the%20table/part-0.parquet",
     ),
+    GOOGLE: ("part-0.parquet", "gs://lake/the table/part-0.parquet", "gs://lake/the%20table/p=1/part-0.parquet"),
+    HDFS: ("part-0.parquet", "hdfs://name:8020/the table/part-0.parquet"),
 }
 OUTSIDE = {
     LOCAL: (
@@ -71,6 +78,24 @@ OUTSIDE = {
         "s3://",
         "s3:lake/the table/x.parquet",
         "S3://lake/../other/x.parquet",
+        "gs://lake/the table/part-0.parquet",
+    ),
+    GOOGLE: (
+        "../secret/x.parquet",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "gs://other/the table/part-0.parquet",
+        "gs://lake/the table/%2e%2e/secret/x.parquet",
+        "gs:lake/the table/x.parquet",
+        "s3://lake/the table/part-0.parquet",
+        "az://lake/the table/part-0.parquet",
+    ),
+    HDFS: (
+        "../secret/x.parquet",
+        "hdfs://name:8020/secret/x.parquet",
+        "hdfs://other:8020/the table/part-0.parquet",
+        "hdfs:/the table/part-0.parquet",
+        "file:///etc/passwd",
     ),
 }
 
