@@ -38,6 +38,7 @@ LOG = "_delta_log"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _MAGIC = 1681511377
+_FRAME_BYTES = 8  # of the size and the checksum
 _ID_CHARACTERS = 20  # of a file's id in base 85
 _SIZED_COLUMNS = 32  # columns with statistics, as in Delta's default
 _LONGEST_TEXT = 32  # longer ones would have to be cut, and a cut maximum is too small
@@ -174,9 +175,9 @@ def encode_vectors(vectors: Mapping[str, "BitMap64"]) -> tuple[str, bytes, dict[
     """Return the name and the bytes of a file with deletion vectors, and the descriptor of each, by path."""
     out, places = bytearray(b"\x01"), {}
     for path, vector in vectors.items():
-        data = struct.pack("<i", _MAGIC) + vector.serialize()
-        places[path] = (len(out), len(data), len(vector))
-        out += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        data = frame_vector(vector)
+        places[path] = (len(out), len(data) - _FRAME_BYTES, len(vector))
+        out += data
     name = uuid.UUID(bytes=hashlib.sha256(out).digest()[:16])
     descriptors = {
         path: {
@@ -189,6 +190,12 @@ def encode_vectors(vectors: Mapping[str, "BitMap64"]) -> tuple[str, bytes, dict[
         for path, (offset, size, count) in places.items()
     }
     return f"deletion_vector_{name}.bin", bytes(out), descriptors
+
+
+def frame_vector(vector: "BitMap64") -> bytes:
+    """Return a vector with its size, magic number and checksum, as in Delta and in Iceberg."""
+    data = struct.pack("<i", _MAGIC) + vector.serialize()
+    return struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
 
 
 def vector_file(descriptor: Action) -> str | None:

@@ -1,10 +1,14 @@
-"""One snapshot with data files, position deletes and removed files: a producer that pyiceberg 0.12 lacks.
+"""One snapshot with data files, deleted rows and removed files: a producer that pyiceberg 0.12 lacks.
 
 pyiceberg writes no delete files, and falls back to copies of whole data files. `RowDelta` subclasses its private
 producer of snapshots, so the extra pins pyiceberg to one minor version. Everything else of the format is pyiceberg's.
 
     RowDelta          new manifests are added to those of the parent
     RewrittenFiles    all manifests are written again: files that go are DELETED entries, files that stay EXISTING ones
+
+Deleted rows are position deletes in tables of format 2, and deletion vectors in tables of format 3. A data file has at
+most one vector. So a commit with vectors writes the manifests of delete files again, without the vectors that it
+replaces.
 
 A commit whose parent is no longer the newest snapshot fails. pyiceberg would repeat it on the newest one, where the
 positions of the deletes might be wrong, so `_refresh_for_retry` refuses.
@@ -22,16 +26,26 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriter,
-    ManifestWriterV2,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Transaction
-from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 
-_AddEntry = Callable[[ManifestWriter, ManifestEntry], object]
+from tussock.jobs.iceberg.manifests import (
+    REFERENCED,
+    ROW_LINEAGE,
+    ManifestListWriter,
+    allow_metadata,
+    manifest_writer,
+    next_row_id,
+    read_entries,
+    read_manifests,
+)
+
+allow_metadata()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,7 @@ class FileChanges:
     """The files of one snapshot.
 
     Args:
-        added: data files and files of position deletes.
+        added: data files, and files of deleted rows.
         stays: returns whether a file of the parent stays, for `RewrittenFiles`.
         summary: properties of the snapshot.
         moves_only: the snapshot moves rows and changes none.
@@ -51,17 +65,6 @@ class FileChanges:
     moves_only: bool = False
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
-    """A manifest of delete files."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
 class RowDelta(_FastAppendFiles):
     """Adds files to the table's newest snapshot."""
 
@@ -69,23 +72,60 @@ class RowDelta(_FastAppendFiles):
         operation = Operation.OVERWRITE if self._changes_rows(changes) else Operation.APPEND
         super().__init__(operation, transaction, transaction._table.io, snapshot_properties=dict(changes.summary))
         self._changes = changes
+        self._removed: list[DataFile] = []
 
     @staticmethod
     def _changes_rows(changes: FileChanges) -> bool:
         return changes.stays is not None or any(f.content != DataFileContent.DATA for f in changes.added)
 
     def _manifests(self) -> list[ManifestFile]:
-        return [*self._write_manifests(self._added_entries()), *self._existing_manifests()]
+        parent, added = self._parent_manifests(), self._added_entries()
+        replaced = {file[REFERENCED] for file in self._changes.added if self._has_vectors and file[REFERENCED]}
+        if not replaced:
+            return [*self._write_manifests(added), *parent]
+        old = [manifest for manifest in parent if manifest.content == ManifestContent.DELETES]
+        rewritten = self._rewritten_entries(old, lambda file: file[REFERENCED] not in replaced)
+        return [*self._write_manifests([*added, *rewritten]), *(m for m in parent if m not in old)]
 
-    def _added_entries(self) -> Iterable[ManifestEntry]:
-        for file in self._changes.added:
-            yield ManifestEntry.from_args(
+    @property
+    def _version(self) -> int:
+        return int(self._transaction.table_metadata.format_version)
+
+    @property
+    def _has_vectors(self) -> bool:
+        return self._version >= ROW_LINEAGE
+
+    def _parent_manifests(self) -> list[ManifestFile]:
+        """Return the manifests of the parent that have live files."""
+        parent = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
+        manifests = [] if parent is None else read_manifests(self._io, parent)
+        return [m for m in manifests if m.has_added_files() or m.has_existing_files()]
+
+    def _rewritten_entries(
+        self, manifests: Iterable[ManifestFile], stays: Callable[[DataFile], bool]
+    ) -> list[ManifestEntry]:
+        """Return the entries of manifests that are written again."""
+        entries = []
+        for manifest in manifests:
+            for entry in read_entries(self._io, manifest):
+                if stays(entry.data_file):
+                    entries.append(_entry_of(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry))
+                else:
+                    self._removed.append(entry.data_file)
+                    entries.append(_entry_of(ManifestEntryStatus.DELETED, self._snapshot_id, entry))
+        return entries
+
+    def _added_entries(self) -> list[ManifestEntry]:
+        return [
+            ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=self._snapshot_id,
                 sequence_number=None,
                 file_sequence_number=None,
                 data_file=file,
             )
+            for file in self._changes.added
+        ]
 
     def _write_manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
         """Write one manifest per partition spec and content."""
@@ -95,21 +135,55 @@ class RowDelta(_FastAppendFiles):
             groups.setdefault((deletes, entry.data_file.spec_id), []).append(entry)
         manifests = []
         for (deletes, spec_id), group in sorted(groups.items(), key=lambda item: item[0]):
-            spec = self.spec(spec_id)
-            with self._delete_writer(spec) if deletes else self.new_manifest_writer(spec) as writer:
+            writer_class = manifest_writer(self._version, deletes=deletes)
+            with writer_class(
+                self.spec(spec_id), self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+            ) as writer:
                 for entry in group:
                     writer.add_entry(entry)
             manifests.append(writer.to_manifest_file())
         return manifests
 
-    def _delete_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        return _DeleteManifestWriter(
-            spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+    def _commit(self) -> UpdatesAndRequirements:
+        """Write the snapshot in format 3. pyiceberg writes the one of format 2."""
+        if not self._has_vectors:
+            return super()._commit()
+        metadata, manifests = self._transaction.table_metadata, self._manifests()
+        summary, first_row_id = self._summary(self.snapshot_properties), next_row_id(metadata)
+        name = f"snap-{self._snapshot_id}-0-{self.commit_uuid}.avro"
+        path = self._transaction._table.location_provider().new_metadata_location(name)
+        sequence = metadata.next_sequence_number()
+        with ManifestListWriter(
+            self._io.new_output(path),
+            self._snapshot_id,
+            self._parent_snapshot_id,
+            sequence,
+            self._compression,
+            first_row_id,
+        ) as writer:
+            writer.add_manifests(manifests)
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": self._snapshot_id,
+                "parent-snapshot-id": self._parent_snapshot_id,
+                "manifest-list": path,
+                "sequence-number": sequence,
+                "summary": summary,
+                "schema-id": metadata.current_schema_id,
+                "first-row-id": first_row_id,
+                "added-rows": writer.next_row_id - first_row_id,
+            }
         )
+        branch = SetSnapshotRefUpdate.model_validate(
+            {"ref-name": MAIN_BRANCH, "snapshot-id": self._snapshot_id, "type": SnapshotRefType.BRANCH}
+        )
+        unchanged = AssertRefSnapshotId.model_validate({"snapshot-id": self._parent_snapshot_id, "ref": MAIN_BRANCH})
+        return (AddSnapshotUpdate(snapshot=snapshot), branch), (unchanged,)
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         """Return the summary with delete files in its totals, which pyiceberg computes from its lists of data files."""
         self._added_data_files = list(self._changes.added)
+        self._deleted_data_files = self._removed  # type: ignore[assignment]  # a set would confuse vectors of one file
         summary = super()._summary(snapshot_properties)
         if not self._changes.moves_only:
             return summary
@@ -124,16 +198,8 @@ class RewrittenFiles(RowDelta):
 
     def _manifests(self) -> list[ManifestFile]:
         assert self._changes.stays is not None
-        entries = list(self._added_entries())
-        parent = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
-        for manifest in [] if parent is None else parent.manifests(self._io):
-            for entry in manifest.fetch_manifest_entry(self._io):
-                if self._changes.stays(entry.data_file):
-                    entries.append(_entry_of(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry))
-                else:
-                    self._deleted_data_files.add(entry.data_file)
-                    entries.append(_entry_of(ManifestEntryStatus.DELETED, self._snapshot_id, entry))
-        return self._write_manifests(entries)
+        rewritten = self._rewritten_entries(self._parent_manifests(), self._changes.stays)
+        return self._write_manifests([*self._added_entries(), *rewritten])
 
 
 def _entry_of(status: ManifestEntryStatus, snapshot_id: int | None, entry: Any) -> ManifestEntry:

@@ -17,7 +17,7 @@ differences of the runs of snapshots between replacing ones, and reads nothing o
 has expired, its operation is unknown, and the moved rows are read and cancel out later.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tussock.jobs.iceberg.iceberg_errors import UnsupportedIcebergFeatureError
+from tussock.jobs.iceberg.partition_texts import encode_partition
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
@@ -45,7 +45,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int  # bytes
     sequence: int  # the data sequence number; a later snapshot has a larger one
     spec: int  # the id of its partition spec
-    partition: str  # the partition's values as JSON; empty if it has none
+    partition: str  # the partition's values (partition_texts.py)
     content: int = _DATA
     equality_ids: tuple[int, ...] = ()  # of equality deletes: the field ids that are compared
     low: str = ""  # of position deletes: the bounds of the data files' paths; empty: unknown
@@ -167,13 +167,15 @@ class TableFiles:
             return [file for files in pool.map(self._read_manifest, manifests) for file in files]
 
     def _read_manifest(self, manifest: "ManifestFile") -> list[LakeFile]:
+        from tussock.jobs.iceberg.manifests import read_entries
+
         spec = self.table.metadata.specs()[manifest.partition_spec_id]
         identities = {
             field.source_id: (i, self._type_of(field.source_id))
             for i, field in enumerate(spec.fields)
             if str(field.transform) == "identity"
         }
-        return [self._file_of(entry, spec.spec_id, identities) for entry in _entries_of(self.table.io, manifest)]
+        return [self._file_of(entry, spec.spec_id, identities) for entry in read_entries(self.table.io, manifest)]
 
     def _type_of(self, field_id: int) -> Any:
         schemas = reversed(self.table.metadata.schemas)
@@ -203,7 +205,7 @@ class TableFiles:
             int(data.file_size_in_bytes),
             int(entry.sequence_number or 0),
             spec,
-            msgspec.json.encode(partition).decode() if partition else "",
+            encode_partition(partition),
             content,
             tuple(data.equality_ids or ()) if content == _EQUALITY else (),
             referenced or low.decode(errors="replace") if content == _POSITIONS else "",
@@ -274,25 +276,3 @@ class _Files:
 
 def _operation(snapshot: "Snapshot") -> str:
     return "" if snapshot.summary is None else snapshot.summary.operation.value
-
-
-def _entries_of(io: "FileIO", manifest: "ManifestFile") -> Sequence[Any]:
-    """Return the live entries of a manifest, with the fields of format 3, which pyiceberg's own method drops."""
-    from pyiceberg.avro.file import AvroFile
-    from pyiceberg.manifest import (
-        MANIFEST_ENTRY_SCHEMAS,
-        DataFile,
-        DataFileContent,
-        FileFormat,
-        ManifestEntry,
-        ManifestEntryStatus,
-        _inherit_from_manifest,
-    )
-
-    with AvroFile[ManifestEntry](
-        io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[3],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as entries:
-        return [_inherit_from_manifest(e, manifest) for e in entries if e.status != ManifestEntryStatus.DELETED]

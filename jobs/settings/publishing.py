@@ -7,7 +7,7 @@ Airflow imports this module whenever it parses DAG files, so it imports neither 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -106,6 +106,8 @@ class IcebergSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_
     Args:
         catalog: properties by pyiceberg's names, and `name`; empty: a SQL catalog in the folder.
         partition_by: partitions by relation, such as `days(at), bucket(16, id)`.
+        sort_by: the order of the rows in each new file by relation, such as `shop, at DESC`.
+        format_version: of new tables. Tables of format 3 mark deleted rows by deletion vectors.
     """
 
     is_folder: ClassVar[bool] = True
@@ -113,6 +115,8 @@ class IcebergSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_
     namespace: Text = "tussock"
     catalog: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
     partition_by: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
+    sort_by: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
+    format_version: Annotated[Literal[2, 3], Meta(description="2 or 3")] = 2
 
 
 class PostgresSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="postgres"):

@@ -1,6 +1,6 @@
-"""Iceberg tables as a kind of sink, changed at the cost of the change: old rows are marked by position deletes.
+"""Iceberg tables as a kind of sink, changed at the cost of the change: old rows are marked as deleted.
 
-    <to>/<relation>/data/…       data files and position deletes, named by their content (iceberg_writes.py)
+    <to>/<relation>/data/…       data files and deleted rows, named by their content (iceberg_writes.py)
     <to>/<relation>/metadata/…   written by pyiceberg
     <to>/catalog.db              the SQL catalog, unless `[publish.catalog]` names another one
 
@@ -30,12 +30,14 @@ from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyroaring import BitMap64
 
 from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.iceberg.catalogs import CatalogAddress
+from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
-from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
+from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
 from tussock.jobs.locator.document import folder_of, key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
@@ -52,8 +54,10 @@ from tussock.jobs.sinks.base import (
     SinkState,
     WholeRows,
 )
+from tussock.jobs.sinks.iceberg_order import change_order, parsed_order, sort_order
 from tussock.jobs.sinks.iceberg_outline import (
-    BadPartitionError,
+    PARTITION_BY,
+    BadTableLayoutError,
     columns_fit,
     evolve_table,
     parsed_partitions,
@@ -62,9 +66,8 @@ from tussock.jobs.sinks.iceberg_outline import (
     published_schema,
     set_identifiers,
 )
-from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, PartitionValue, TableWriter, note_of, whole_files
+from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of, whole_files
 from tussock.jobs.sinks.manifest import SinkSize, TableState
-from tussock.statestore.decoding import decode_json
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
@@ -80,7 +83,7 @@ _EPOCH, _DIGEST, _STORE, _LOCATOR, _KEY = (
 )
 _TAG = "tussock-epoch-"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}  # see row_delta.py
-_FORMAT = {"format-version": "2", "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+_MODES = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
 _DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
 _SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
 _REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
@@ -189,6 +192,7 @@ class IcebergSink:
         self.place = place.location.table_uri(self._folder)
         self._root = self.place if place.location.address is not None else f"file://{self.place}"
         self._partitions = parsed_partitions(outline, place.settings.partition_by.get(outline.name, ""))
+        self._order = parsed_order(outline, place.settings.sort_by.get(outline.name, ""))
         self._store = place.publisher.meta.objects
         self._locators, self._key = folder_of(f"iceberg {self.place}"), key_parts(outline.stored)
         places = [key.column for key in outline.stored.key]
@@ -262,6 +266,7 @@ class IcebergSink:
             transaction = table.transaction()
             if _has_nulls(changes.written, self._outline.key) and table.schema().identifier_field_ids:
                 set_identifiers(transaction, ())
+            change_order(transaction, self._outline.name, self._order)
             writer = self._writer(transaction, table, epoch)
             new = [file for part in whole_files([changes.written]) for file in writer.write_rows(part)]
             deleted = list(writer.write_deletes(deletes))
@@ -275,6 +280,7 @@ class IcebergSink:
             transaction = table.transaction()
             if not columns_fit(table, self._outline) or partitions_of(table) != self._partitions:
                 evolve_table(transaction, self._outline, self._partitions)
+            change_order(transaction, self._outline.name, self._order)
             writer = self._writer(transaction, table, epoch)
             new, nulls = list[NewFile](), False
             for part in whole_files(rows.keyed()):
@@ -290,11 +296,13 @@ class IcebergSink:
             spec = partition_spec(schema, self._partitions)
         except ValueError as err:
             text = self._place.settings.partition_by.get(self._outline.name, "")
-            raise BadPartitionError(self._outline.name, text, f"is not possible: {err}") from err
+            raise BadTableLayoutError(PARTITION_BY, self._outline.name, text, f"is not possible: {err}") from err
         name = self._place.table_name(self._outline.name)
         self._place.create_namespace(outside_name(self._place.settings.namespace, self._outline.name)[0])
-        properties = {**_FORMAT, **self._properties()}
-        return self._place.catalog.create_table(name, schema, self._root, spec, properties=properties)
+        order = sort_order(self._outline.name, schema, self._order)
+        version = {"format-version": str(self._place.settings.format_version)}
+        properties = {**version, **_MODES, **self._properties()}
+        return self._place.catalog.create_table(name, schema, self._root, spec, order, properties)
 
     def _properties(self) -> dict[str, str]:
         comment = {"comment": self._outline.comment} if self._outline.comment else {}
@@ -358,8 +366,6 @@ class IcebergSink:
         edit = LocatorEdit(locator)
         edit.drop_files(gone)
         live = sum(filter(None, (self._locate_file(edit, piece) for piece in come)))
-        if any(piece.weights[0][1] for piece in come):
-            return None  # its delete files name the positions; such a table is written again
         if live != sum(file.live_rows for file in gone):
             raise ForeignTableError(self.place, "was rewritten by another program with other rows")
         return self._open_locator(edit.write(locator.document.note))
@@ -367,7 +373,7 @@ class IcebergSink:
     def _rebuild_locator(self, table: Table) -> Locator | None:
         """Return a locator made from the key columns of all files; None if they do not contain the keys."""
         pieces = self._pieces(table)
-        if self._key_names is None or any(piece.weights[0][1] for piece in pieces):
+        if self._key_names is None:
             return None
         edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
         for piece in pieces:
@@ -378,23 +384,46 @@ class IcebergSink:
         return TableFiles(table, self.place).pieces_of(table.current_snapshot())
 
     def _locate_file(self, edit: LocatorEdit, piece: LakePiece) -> int:
-        """Add a data file to a locator. Returns its rows."""
+        """Add a data file to a locator. Returns its live rows."""
         rows = self._read_file(piece.file.path, list(self._key_names or ()))
         types = [arrow_type(part.type) for part in self._key]
         columns = [column.cast(kind) for column, kind in zip(rows.columns, types, strict=True)]
         keys = pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else rows
-        partition = decode_json(piece.file.partition or "[]", tuple[PartitionValue, ...])
-        note = FileNote(piece.file.spec, partition, piece.file.size)
-        edit.add_file(piece.file.path, keys, msgspec.json.encode(note).decode())
-        return int(rows.num_rows)
+        note = FileNote(piece.file.spec, piece.file.partition, piece.file.size)
+        deleted = self._dead_positions(piece)
+        edit.add_file(piece.file.path, keys, msgspec.json.encode(note).decode(), deleted)
+        return int(rows.num_rows) - len(deleted)
+
+    def _dead_positions(self, piece: LakePiece) -> BitMap64:
+        """Return the rows of a data file that delete files exclude. Raises ForeignTableError for equality deletes."""
+        dead = BitMap64()
+        for delete in piece.weights[0][1]:
+            if delete.equality_ids:
+                raise ForeignTableError(self.place, f"contains equality deletes of another program ({delete.path})")
+            if delete.is_vector:
+                dead |= self._read_vectors(delete)
+                continue
+            rows = self._read_file(delete.path, None)
+            named = rows["pos"].filter(pc.equal(rows["file_path"], piece.file.path))
+            dead |= BitMap64(named.to_numpy())
+        return dead
+
+    def _read_vectors(self, delete: LakeFile) -> BitMap64:
+        with self._open_file(delete.path) as file:
+            file.seek(delete.offset)
+            return vector_of(file.read(delete.length))
 
     def _read_file(self, path: str, columns: list[str] | None) -> pa.Table:
         """Read columns of a data file of the table; None: all."""
+        with self._open_file(path) as file:
+            return pq.ParquetFile(file).read(columns=columns)
+
+    def _open_file(self, path: str) -> pa.NativeFile:
+        """Open a file of the table. Raises ForeignTableError if it is elsewhere."""
         if not path.startswith(f"{self._root}/"):
             raise ForeignTableError(self.place, f"contains the file {path!r}, which is outside of its folder")
         location = self._place.location
-        with location.file_system.open_input_file(f"{location.root}/{self._folder}{path[len(self._root) :]}") as file:
-            return pq.ParquetFile(file).read(columns=columns)
+        return location.file_system.open_input_file(f"{location.root}/{self._folder}{path[len(self._root) :]}")
 
     def _open_locator(self, number: int) -> Locator:
         document = read_locator(self._store, self._locators, number)
@@ -507,14 +536,10 @@ class IcebergSink:
 
     def _live_batches(self, pieces: Sequence[LakePiece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Read the live rows of data files. pyiceberg would read a list that is NULL as an empty one."""
-        deletes = {file.path: file for piece in pieces for file in piece.weights[0][1]}
-        read = {path: self._read_file(path, None) for path in sorted(deletes)}
         for piece in pieces:
             rows = self._read_file(piece.file.path, schema.names).cast(schema)
             live = np.ones(rows.num_rows, np.bool_)
-            for delete in piece.weights[0][1]:
-                table = read[delete.path]
-                live[table["pos"].filter(pc.equal(table["file_path"], piece.file.path)).to_numpy()] = False
+            live[np.array(self._dead_positions(piece).to_array(), np.int64)] = False
             yield from rows.filter(pa.array(live)).to_batches()
 
 

@@ -19,13 +19,19 @@ from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
 from tussock.statestore.errors import InputError
 from tussock.statestore.types import VARIANT, arrow_type
 
-_PART = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?(\w+|`[^`]+`)\s*\)?\s*")
+_TERM = re.compile(
+    r"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<inner>\w+|`(?:[^`]|``)+`)\s*\)"
+    r"|(?P<column>\w+|`(?:[^`]|``)+`))"
+    r"(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*(?:,|$)",
+    re.IGNORECASE,
+)
 _TRANSFORMS = {
     "identity": "identity",
     **{f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")},
     "bucket": "bucket",
     "truncate": "truncate",
 }
+PARTITION_BY, SORT_BY = "partition_by", "sort_by"
 _FIRST_PARTITION_ID = 1000
 _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
     pa.bool_(): of.BooleanType(),
@@ -43,18 +49,20 @@ _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
 }
 
 
-class BadPartitionError(InputError):
-    """A partition of `partition_by` is not valid for the relation."""
+class BadTableLayoutError(InputError):
+    """A column of `partition_by` or `sort_by` is not valid for the relation."""
 
+    setting: str
     relation: str
     text: str
     reason: str
 
     def __str__(self) -> str:
+        order = ", with DESC, NULLS FIRST or NULLS LAST after it" if self.setting == SORT_BY else ""
         return (
-            f"`partition_by` of {self.relation!r} in [publish]: {self.text!r} {self.reason}. Write columns of the "
+            f"`{self.setting}` of {self.relation!r} in [publish]: {self.text!r} {self.reason}. Write columns of the "
             "relation, separated by commas, each alone or in a transform: years(c), months(c), days(c), hours(c), "
-            "bucket(16, c) or truncate(4, c)."
+            f"bucket(16, c) or truncate(4, c){order}. Names with other characters stand in backticks."
         )
 
 
@@ -88,30 +96,60 @@ def written_schema(schema: Schema) -> pa.Schema:
 
 
 def parsed_partitions(outline: Outline, text: str) -> tuple[Partition, ...]:
-    """Return the partitions of `partition_by`. Raises BadPartitionError."""
-    partitions = []
-    for part in re.split(r",(?![^(]*\))", text):
-        if not part.strip():
-            continue
-        if (match := _PART.fullmatch(part)) is None:
-            raise BadPartitionError(outline.name, part.strip(), "is neither a column nor a transform of one")
-        name, number, column = match[1] or "identity", match[2], match[3].strip("`")
+    """Return the partitions of `partition_by`. Raises BadTableLayoutError."""
+    terms = parsed_terms(PARTITION_BY, outline, text)
+    if any(term.direction or term.nulls for term in terms):
+        raise BadTableLayoutError(PARTITION_BY, outline.name, text, "contains an order, which belongs to `sort_by`")
+    return tuple(term.partition for term in terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One column of `partition_by` or `sort_by`. `direction`, `nulls`: in lower case; empty: not given."""
+
+    partition: Partition
+    direction: str
+    nulls: str
+
+
+def parsed_terms(setting: str, outline: Outline, text: str) -> list[Term]:
+    """Return the columns in a list, each alone or in a transform. Raises BadTableLayoutError."""
+
+    def wrong(part: str, reason: str) -> BadTableLayoutError:
+        return BadTableLayoutError(setting, outline.name, part.strip(" ,"), reason)
+
+    terms, at = list[Term](), 0
+    while text[at:].strip():
+        if (match := _TERM.match(text, at)) is None:
+            raise BadTableLayoutError(
+                setting, outline.name, text[at:].strip(), "is neither a column nor a transform of one"
+            )
+        name, number = match["transform"] or "identity", match["number"]
+        column = match["inner"] or match["column"]
+        if column.startswith("`"):
+            column = column[1:-1].replace("``", "`")
         if (transform := _TRANSFORMS.get(name.lower())) is None:
-            raise BadPartitionError(outline.name, part.strip(), f"has the unknown transform {name!r}")
+            raise BadTableLayoutError(
+                setting, outline.name, match[0].strip(" ,"), f"has the unknown transform {name!r}"
+            )
         if (number is None) == (transform in ("bucket", "truncate")):
-            raise BadPartitionError(outline.name, part.strip(), "lacks a number, or has one too many")
+            raise BadTableLayoutError(
+                setting, outline.name, match[0].strip(" ,"), "lacks a number, or has one too many"
+            )
         own = next((c for c in outline.columns if c.name.lower() == column.lower()), None)
         if own is None:
-            raise BadPartitionError(outline.name, column, "is not a column of it")
-        partitions.append(Partition(f"{transform}[{number}]" if number else transform, own.name))
-    return tuple(partitions)
+            raise wrong(column, "is not a column of it")
+        partition = Partition(f"{transform}[{number}]" if number else transform, own.name)
+        terms.append(Term(partition, (match["direction"] or "").lower(), (match["nulls"] or "").lower()))
+        at = match.end()
+    return terms
 
 
 def partition_spec(schema: Schema, partitions: tuple[Partition, ...]) -> PartitionSpec:
     """Return the spec of a new table. Raises ValueError for a transform that does not fit its column."""
     fields = []
     for number, partition in enumerate(partitions):
-        source, transform = schema.find_field(partition.column), _transform_of(partition)
+        source, transform = schema.find_field(partition.column), transform_of(partition)
         if not transform.can_transform(source.field_type):
             raise ValueError(f"the transform {partition.transform} does not fit the type {source.field_type}")
         name = _field_name(partition)
@@ -167,7 +205,7 @@ def evolve_table(transaction: Transaction, outline: Outline, partitions: tuple[P
         with transaction.update_spec() as update_spec:
             for partition in partitions:
                 name = _field_name(partition)
-                update_spec.add_field(partition.column, _transform_of(partition), name)
+                update_spec.add_field(partition.column, transform_of(partition), name)
 
 
 def set_identifiers(transaction: Transaction, key: tuple[str, ...]) -> None:
@@ -202,7 +240,7 @@ def _field_name(partition: Partition) -> str:
     return partition.column if kind == "identity" else f"{partition.column}_{kind}{f'_{number}' if number else ''}"
 
 
-def _transform_of(partition: Partition) -> Transform[Any, Any]:
+def transform_of(partition: Partition) -> Transform[Any, Any]:
     return parse_transform(partition.transform)
 
 

@@ -1,4 +1,6 @@
-"""The files that a publish writes into an Iceberg table: data files and position deletes, named by their content.
+"""The files that a publish writes into an Iceberg table: data files, and files of deleted rows, named by their content.
+
+Deleted rows are position deletes in format 2, and deletion vectors in format 3.
 
 The name of a file is a hash of its bytes and of the snapshot from which a publish continues. A publish that was killed
 therefore writes the same objects again.
@@ -7,7 +9,6 @@ therefore writes the same objects again.
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,8 +25,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from tussock.jobs.delta.location import Location
+from tussock.jobs.iceberg.deletion_vectors import encode_puffin
+from tussock.jobs.iceberg.manifests import ROW_LINEAGE
+from tussock.jobs.iceberg.partition_texts import decode_partition, encode_partition
 from tussock.jobs.locator.edit import FileDeletes
 from tussock.jobs.reading.keyed_rows import RowsWithKeys
+from tussock.jobs.sinks.iceberg_order import sorted_places
 from tussock.jobs.sinks.iceberg_outline import written_schema
 from tussock.statestore.decoding import decoder_of
 
@@ -40,14 +45,11 @@ _DELETE_SCHEMA = pa.schema(
 )
 
 
-PartitionValue = int | str | bool | float | None
-
-
 class FileNote(msgspec.Struct, frozen=True):
     """The note of a locator about a data file: what a delete file of it needs."""
 
     spec: int
-    partition: tuple[PartitionValue, ...]
+    partition: str  # partition_texts.py
     size: int
 
 
@@ -86,15 +88,20 @@ class TableWriter:
             return
         for rows, places, partition in self._divide(part.rows.cast(written_schema(self.metadata.schema()))):
             keys = part.keys if places is None else part.keys.take(places)
+            if (order := sorted_places(rows, self.metadata)) is not None:
+                rows, keys = rows.take(order), keys.take(order)
             yield self._write_file(rows, keys, partition)
 
     def write_deletes(self, deletes: Sequence[FileDeletes]) -> Iterator[DataFile]:
-        """Write position deletes: one file per partition of the data files."""
-        groups: dict[tuple[int, tuple[Any, ...]], list[FileDeletes]] = {}
+        """Write the deleted rows: one file with all vectors, or one file of positions per partition."""
+        if self.metadata.format_version >= ROW_LINEAGE:
+            yield from self._write_vectors(deletes)
+            return
+        groups: dict[tuple[int, str], list[FileDeletes]] = {}
         for of_file in deletes:
             note = note_of(of_file.file.note)
             groups.setdefault((note.spec, note.partition), []).append(of_file)
-        for (spec, partition), group in sorted(groups.items(), key=repr):
+        for (spec, partition), group in sorted(groups.items(), key=lambda item: item[0]):
             yield self._write_delete_file(group, spec, partition)
 
     def _divide(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Array | None, Record]]:
@@ -123,23 +130,24 @@ class TableWriter:
             parquet_column_mapping=parquet_path_to_id_mapping(schema),
         )
         file = DataFile.from_args(
+            self.metadata.format_version,
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
             partition=partition,
             file_size_in_bytes=len(data),
-            sort_order_id=None,
+            sort_order_id=self.metadata.default_sort_order_id,
             spec_id=self.metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
         file.spec_id = self.metadata.default_spec_id
-        values = tuple(partition[i] for i in range(len(partition)))
+        values = encode_partition(partition[i] for i in range(len(partition)))
         note = FileNote(self.metadata.default_spec_id, values, len(data))
         return NewFile(file, keys, msgspec.json.encode(note).decode())
 
-    def _write_delete_file(self, deletes: Sequence[FileDeletes], spec: int, partition: tuple[Any, ...]) -> DataFile:
+    def _write_delete_file(self, deletes: Sequence[FileDeletes], spec: int, partition: str) -> DataFile:
         ordered = sorted(deletes, key=lambda of_file: of_file.file.path)
         paths = [pa.repeat(of_file.file.path, len(of_file.positions)) for of_file in ordered]
         positions = np.concatenate([of_file.positions for of_file in ordered])
@@ -151,7 +159,7 @@ class TableWriter:
             content=DataFileContent.POSITION_DELETES,
             file_path=self._put(data, "-deletes.parquet"),
             file_format=FileFormat.PARQUET,
-            partition=Record(*partition),
+            partition=Record(*decode_partition(partition)),
             record_count=len(table),
             file_size_in_bytes=len(data),
             column_sizes={},
@@ -164,6 +172,29 @@ class TableWriter:
         )
         file.spec_id = spec
         return file
+
+    def _write_vectors(self, deletes: Sequence[FileDeletes]) -> Iterator[DataFile]:
+        """Write all deleted rows of each file that loses rows. A vector replaces the one before."""
+        if not deletes:
+            return
+        data, places = encode_puffin({of_file.file.path: of_file.deleted for of_file in deletes})
+        file_path = self._put(data, "-deletes.puffin")
+        for of_file in deletes:
+            note, (offset, length) = note_of(of_file.file.note), places[of_file.file.path]
+            file = DataFile.from_args(
+                ROW_LINEAGE,
+                content=DataFileContent.POSITION_DELETES,
+                file_path=file_path,
+                file_format=FileFormat.PUFFIN,
+                partition=Record(*decode_partition(note.partition)),
+                record_count=len(of_file.deleted),
+                file_size_in_bytes=len(data),
+                referenced_data_file=of_file.file.path,
+                content_offset=offset,
+                content_size_in_bytes=length,
+            )
+            file.spec_id = note.spec
+            yield file
 
     def _put(self, data: bytes, end: str) -> str:
         digest = hashlib.sha256(self.salt.encode() + b"\0" + data).hexdigest()[:32]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyiceberg.catalog import load_catalog
 
@@ -17,6 +18,7 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.sinks.publication import tidy_tables
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1300)]
 
@@ -113,13 +115,20 @@ def test_a_source_follows_histories_that_java_writes(tmp_path: Path, java: Java,
         assert sorted(map(repr, ours)) == sorted(map(repr, table.rows())), (table.format, kinds)
 
 
-def test_java_reads_published_tables_equal_at_every_epoch(tmp_path: Path, java: Java) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_java_reads_published_tables_equal_at_every_epoch(tmp_path: Path, java: Java, version: int) -> None:
     shop = Shop(tmp_path, kind="iceberg")
+    partitions, orders = {"orders": "months(at), bucket(2, id)"}, {"orders": "shop, id desc"}
+    shop.settings = msgspec.structs.replace(
+        shop.settings, format_version=version, partition_by=partitions, sort_by=orders
+    )
     uri, warehouse = f"sqlite:///{tmp_path}/tables/catalog.db", f"file://{tmp_path}/tables"
-    for _ in range(6):
+    for number in range(6):
         shop.change()
         shop.commit()
         shop.publish()
+        if number == 3:
+            tidy_tables(shop.meta, shop.settings, (shop.meta.read_latest().published >> 16) + 30 * 86_400_000)
         catalog = load_catalog("tussock", type="sql", uri=uri, warehouse=warehouse)
         for name in ("orders", "ratios", "events", "by_shop", "shops"):
             table = catalog.load_table(f"tussock.{name}")
@@ -129,3 +138,11 @@ def test_java_reads_published_tables_equal_at_every_epoch(tmp_path: Path, java: 
             flat = [i for i, field in enumerate(table.schema().fields) if str(field.field_type) in ("long", "string")]
             ours = [tuple(None if row[i] is None else str(row[i]) for i in flat) for row in model]
             assert sorted(map(repr, (tuple(row[i] for i in flat) for row in read))) == sorted(map(repr, ours)), name
+            deletes = java.run(read=f"{table.metadata_location}#delete_files")
+            assert {content for content, *_ in deletes} <= {"1"}, "no equality deletes"
+            assert {form for _, _, form, *_ in deletes} <= {"PARQUET" if version == 2 else "PUFFIN"}
+            if version == 3:
+                ids = java.run(read=table.metadata_location, columns=["_row_id"])
+                assert len({number for (number,) in ids}) == len(model), "each row has its id"
+                vectors = [row[-1] for row in deletes]
+                assert len(vectors) == len(set(vectors)), "a data file has at most one vector"

@@ -5,7 +5,7 @@
 Each line of stdin is a command, each line of stdout that starts with `>` its answer:
 
     {"sql": "…"}                                          run a statement in the catalog `java`; its rows
-    {"read": "…metadata.json", "snapshot": 1}             the rows of a snapshot, of a table by its metadata file
+    {"read": "…metadata.json", "snapshot": 1, "columns": […]}    rows of a table, or of a metadata table (…json#files)
     {"equal": "db.t", "columns": ["id"], "rows": [[1]]}   commit an equality delete
     {"metadata": "db.t"}                                  the table's metadata file
 
@@ -64,7 +64,7 @@ class Server:
             if command.get("snapshot"):
                 reader = reader.option("snapshot-id", command["snapshot"])
             frame = reader.load(command["read"])
-            texts = [f"CAST(`{name}` AS STRING)" for name in frame.columns]
+            texts = [f"CAST(`{name}` AS STRING)" for name in command.get("columns", frame.columns)]
             return [list(row) for row in frame.selectExpr(*texts).collect()]
         if "metadata" in command:
             return self._load(command["metadata"]).operations().current().metadataFileLocation()

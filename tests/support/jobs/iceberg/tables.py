@@ -27,6 +27,8 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
+from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
+
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("p", pa.string())])
 _DELETE_SCHEMA = pa.schema(
     [
@@ -138,12 +140,27 @@ def replace_files(table: Table) -> None:
     path = f"{folder}/data/{number}-compacted.parquet"
     pq.write_table(table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True)), path)
     old = [task.file for task in table.scan().plan_files()]
+    if table.format_version == 3:
+        commit_files(table, f"file://{path}", replaces=True)
+        return
     with table.transaction() as transaction:
         update = _Replace(Operation.OVERWRITE, transaction, table.io)
         for file in old:
             update.delete_data_file(file)
         update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"file://{path}"))
         update.commit()
+
+
+def commit_files(table: Table, path: str, *, replaces: bool) -> None:
+    """Commit a data file to a table of format 3: in place of all others, or beside them. pyiceberg cannot."""
+    plain = parquet_file_to_data_file(table.io, table.metadata, path)
+    file = DataFile(*(plain[place] for place in range(len(plain))), *[None] * 4)
+    file.spec_id = table.spec().spec_id
+    with table.transaction() as transaction:
+        if replaces:
+            RewrittenFiles(transaction, FileChanges([file], {}, lambda _: False, moves_only=True)).commit()
+        else:
+            RowDelta(transaction, FileChanges([file], {})).commit()
 
 
 def _delete_file(

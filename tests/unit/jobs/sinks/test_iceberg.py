@@ -11,13 +11,16 @@ from unittest.mock import patch
 
 import duckdb
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table.puffin import PuffinFile
 
-from tests.support.jobs.iceberg.tables import replace_files
+from tests.support.jobs.iceberg.tables import commit_files, replace_files
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
@@ -63,9 +66,15 @@ class Steps:
             yield
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path, kind="iceberg")
+@pytest.fixture(params=[2, 3], ids=["format 2", "format 3"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
+    return shop_of_format(tmp_path, request.param)
+
+
+def shop_of_format(folder: Path, version: int) -> Shop:
+    shop = Shop(folder, kind="iceberg")
+    shop.settings = msgspec.structs.replace(shop.settings, format_version=version)
+    return shop
 
 
 def table_of(shop: Shop, relation: str) -> Table:
@@ -98,9 +107,18 @@ def read_by_duckdb(table: Table, tasks: list[FileScanTask]) -> Rows:
         for task in tasks:
             path, deletes = task.file.file_path, [d.file_path.removeprefix("file://") for d in task.delete_files]
             dead = f"SELECT pos FROM read_parquet({deletes}) WHERE file_path = '{path}'" if deletes else "SELECT -1"
+            if deletes and deletes[0].endswith(".puffin"):
+                dead = f"SELECT unnest({positions_in(deletes, path)}::bigint[])"
             query = f"SELECT {names} FROM read_parquet('{path}', file_row_number = true)"
             rows += connection.sql(f"{query} WHERE file_row_number NOT IN ({dead})").to_arrow_table().to_pylist()
     return [tuple(row.values()) for row in rows]
+
+
+def positions_in(puffins: list[str], path: str) -> list[int]:
+    """The deleted positions of a data file, read by pyiceberg. It plans all vectors of a partition for each file."""
+    files = [PuffinFile(Path(puffin).read_bytes()) for puffin in puffins]
+    vectors = [v for file in files for v in deletion_vectors_from_puffin_file(file) if v.referenced_data_file == path]
+    return sorted({position for vector in vectors for position in vector.to_vector().to_pylist()})
 
 
 def check(shop: Shop) -> None:
@@ -260,7 +278,12 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
     publish_change(shop)
     check(shop)
     assert summary_of(table_of(shop, "ratios"))["tussock.epoch"]
-    table_of(shop, "orders").append(table.scan(limit=1).to_arrow().cast(schema_to_pyarrow(table.schema())))
+    rows = table.scan(limit=1).to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    pq.write_table(rows, path := f"{shop.folder}/tables/orders/data/foreign.parquet")
+    if table.format_version == 3:
+        commit_files(table_of(shop, "orders"), f"file://{path}", replaces=False)
+    else:
+        table_of(shop, "orders").add_files([f"file://{path}"], check_duplicate_files=False)
     shop.change()
     shop.commit()
     with pytest.raises(TablesNotPublishedError, match=r"1 of 5 tables.*\n.*was changed in snapshot \d+ .append by"):
