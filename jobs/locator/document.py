@@ -10,13 +10,14 @@ names has no effect.
 """
 
 import hashlib
+from collections.abc import Collection
 
 import msgspec
 
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.meta.document import encode_document, read_document
 from tussock.statestore.meta.version import SstInfo
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
 
 FOLDER = "publish/locators"
 _NEWEST = "newest.json"
@@ -115,5 +116,27 @@ def remove_unnamed(objects: ObjectStore, folder: str, number: int, before_ms: in
         return 0
     needed = {f"{folder}/{_NEWEST}", document_name(folder, number), *(sst.name for sst in document.ssts)}
     names = [i.name for i in objects.list(f"{folder}/") if i.name not in needed and 0 < i.modified_ms < before_ms]
+    objects.delete(names)
+    return len(names)
+
+
+def remove_unused(objects: ObjectStore, used: Collection[str], before_ms: int) -> int:
+    """Remove whole locators. Returns the number of their objects.
+
+    Args:
+        used: the folders of the locators that stay (`folder_of`).
+        before_ms: Unix ms; locators with a younger object stay.
+
+    Cost: one LIST.
+    """
+    by_folder: dict[str, list[ObjectInfo]] = {}
+    for info in objects.list(f"{FOLDER}/"):
+        by_folder.setdefault("/".join(info.name.split("/")[:3]), []).append(info)
+    names = [
+        info.name
+        for folder, infos in by_folder.items()
+        if folder not in used and 0 < max(info.modified_ms for info in infos) < before_ms
+        for info in infos
+    ]
     objects.delete(names)
     return len(names)

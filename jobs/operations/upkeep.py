@@ -2,6 +2,7 @@
 
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.retention import Retention
+from tussock.jobs.sinks.locators import drop_locators
 from tussock.jobs.upkeep import vacuum as vacuums
 from tussock.jobs.upkeep.vacuum import Cleaning
 from tussock.statestore.errors import InputError
@@ -29,6 +30,7 @@ def raise_floor(at: PipelineStore) -> HummockVersion:
 
 def vacuum_store(at: PipelineStore) -> Cleaning:
     """Remove objects that no reader can need and no writer can commit. Does not raise the floor."""
+    _drop_locators(at)
     return vacuums.sweep_store(at.meta)
 
 
@@ -36,7 +38,15 @@ def clean_store(
     at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
 ) -> Cleaning:
     """Apply a retention, then vacuum; with `dry_run`, change nothing. Raises SettingError if nothing would be kept."""
+    if not dry_run:
+        _drop_locators(at)
     return vacuums.clean_store(at.meta, retention, dry_run=dry_run, progress=progress)
+
+
+def _drop_locators(at: PipelineStore) -> None:
+    """Remove the locators of sinks that the pipeline does not have any more. A store without a pipeline keeps all."""
+    if at.pipeline.name:
+        drop_locators(at.meta, at.pipeline.publish, at.clock_ms())
 
 
 def measure_levels(at: PipelineStore) -> Amplification:

@@ -53,7 +53,6 @@ from tussock.jobs.delta.delta_commits import (
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.locator.document import (
     LocatorDocument,
-    folder_of,
     key_parts,
     read_locator,
     read_newest,
@@ -64,11 +63,13 @@ from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.process import clock_ms
+from tussock.jobs.settings.publishing import DEFAULT_KIND
 from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_head import KnownHead
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translating_errors
+from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectStore
@@ -107,7 +108,7 @@ class DeltaLocatedSink(DeltaRsSink):
         self._document: LocatorDocument | None = None  # of that state, once it was read
         self._objects, self._store = location.objects, store
         self._location, self._folder = location, folder_name(outline.name)
-        self._locators = folder_of(self.place)
+        self._locators = locator_folder(DEFAULT_KIND, self.place)
         self._key = key_parts(outline.stored)
         places = [key.column for key in outline.stored.key]
         visible = all(place < len(outline.columns) for place in places)

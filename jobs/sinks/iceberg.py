@@ -38,7 +38,7 @@ from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
-from tussock.jobs.locator.document import folder_of, key_parts, read_locator, remove_unnamed
+from tussock.jobs.locator.document import key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
 from tussock.jobs.logical.relation_names import outside_name
@@ -67,6 +67,7 @@ from tussock.jobs.sinks.iceberg_outline import (
     set_identifiers,
 )
 from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of, whole_files
+from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
@@ -194,7 +195,7 @@ class IcebergSink:
         self._partitions = parsed_partitions(outline, place.settings.partition_by.get(outline.name, ""))
         self._order = parsed_order(outline, place.settings.sort_by.get(outline.name, ""))
         self._store = place.publisher.meta.objects
-        self._locators, self._key = folder_of(f"iceberg {self.place}"), key_parts(outline.stored)
+        self._locators, self._key = locator_folder(place.settings.kind, self.place), key_parts(outline.stored)
         places = [key.column for key in outline.stored.key]
         visible = all(place < len(outline.columns) for place in places)
         self._key_names = tuple(outline.columns[place].name for place in places) if visible else None

@@ -25,6 +25,7 @@ from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateView, Drop
+from tussock.jobs.sinks.locators import drop_locators
 from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -318,3 +319,29 @@ def test_publishers_at_once_end_as_one(shop: Shop) -> None:
             for done in [pool.submit(publish, shop.address, shop.settings, epoch) for _ in range(3)]:
                 done.result()
             check(shop)
+
+
+def test_the_locator_of_a_removed_sink_is_dropped_and_the_sink_may_return(shop: Shop) -> None:
+    publish_change(shop)
+    others = msgspec.structs.replace(shop.settings, relations=("orders", "by_shop"))
+    later = (shop.meta.read_latest().published >> 16) + DAY_MS
+    folders = lambda: {name.split("/")[2] for name in names_below(shop, "publish/locators/")}  # noqa: E731
+    assert len(folders()) == 5
+    drop_locators(shop.meta, [shop.settings], later)
+    assert len(folders()) == 5, "all are in use"
+    drop_locators(shop.meta, [others], 0)
+    assert len(folders()) == 5, "a publish may still write them"
+    drop_locators(shop.meta, [others], later)
+    assert len(folders()) == 2
+    drop_locators(shop.meta, [], later)
+    assert not folders()
+    publish_change(shop)
+    check(shop)
+    last = table_of(shop, "orders").current_snapshot()
+    assert last is not None
+    assert last.parent_snapshot_id is not None, "the table was continued"
+    assert int(summary_of(table_of(shop, "orders"))["total-data-files"]) > 1, "no rewrite"
+
+
+def names_below(shop: Shop, prefix: str) -> list[str]:
+    return [info.name for info in shop.meta.objects.list(prefix)]
