@@ -117,6 +117,8 @@ and reads one small file per pipeline.
     namespace = "tussock"                              # Iceberg: the namespace of the tables in the catalog
     catalog = { name = "lake", uri = "https://c/api" } # Iceberg: pyiceberg's properties; default: a file in `to`
     partition_by = { sales = "days(at)" }              # Iceberg: partitions by relation
+    sort_by = { sales = "shop, at DESC" }              # Iceberg: the order of the rows in each new file
+    format_version = 2                                 # Iceberg: of new tables; 3: deletion vectors
     format = "upsert"                                  # of Kafka's messages; or "debezium", with rows before and after
     topic_prefix = "shop."                             # a topic has this prefix and the name of its relation
     client = { "security.protocol" = "SSL" }           # other properties of Kafka's client

@@ -149,6 +149,15 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
     client: Annotated[dict[str, Any], TABLE] = {}
 
 
+def _require_published(sink: IcebergSettings, file: str, key: str) -> None:
+    """Require that the layouts name relations of the sink, if it lists them."""
+    known = None if sink.relations is None else {name.lower() for name in sink.relations}
+    for setting, layouts in (("partition_by", sink.partition_by), ("sort_by", sink.sort_by)):
+        for name in layouts:
+            if known is not None and name.lower() not in known:
+                raise PipelineError(file, f"{key}.{setting}", f"the relation {name!r}", "a relation of `relations`")
+
+
 def _password_in(to: str) -> bool:
     """Return whether an address of libpq contains a password."""
     return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
@@ -185,6 +194,8 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
         if isinstance(sink, PostgresSettings) and _password_in(sink.to):
             raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
+        if isinstance(sink, IcebergSettings):
+            _require_published(sink, file, key)
         sinks.append(sink)
     _require_apart(sinks, file)
     return tuple(sinks)

@@ -38,10 +38,11 @@ from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
+from tussock.jobs.iceberg.tags import set_tags
 from tussock.jobs.locator.document import key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
-from tussock.jobs.logical.relation_names import outside_name
+from tussock.jobs.logical.relation_names import outside_name, relation_key
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.publishing import IcebergSettings, PublishSettings
 from tussock.jobs.sinks.base import (
@@ -139,7 +140,12 @@ class IcebergPlace:
     def committing(self, relation: str) -> Iterator[None]:
         """Translate the errors of a commit. Raises BeatenError if another writer committed first."""
         name = self.table_name(relation)
-        with self.address.translating_errors(f"commit to the table {name}", name):
+        with self._translating_commit(f"commit to the table {name}", name):
+            yield
+
+    @contextmanager
+    def _translating_commit(self, action: str, table: str = "") -> Iterator[None]:
+        with self.address.translating_errors(action, table):
             try:
                 yield
             except (CommitFailedException, TableAlreadyExistsError) as err:
@@ -157,14 +163,13 @@ class IcebergPlace:
         """See SinkPlace. Tags the snapshot of each table, once all tables are at the epoch."""
         if not complete:
             return
+        by_snapshot = dict[int, Table]()
         for relation, state in tables.items():
-            table, tag = self.load_table(relation), f"{_TAG}{epoch}"
-            if table is None:
+            if (table := self.load_table(relation)) is None:
                 raise BeatenError
-            known = table.metadata.refs.get(tag)
-            if known is None or known.snapshot_id != int(state.version):
-                with self.committing(relation):
-                    table.manage_snapshots().create_tag(int(state.version), tag).commit()
+            by_snapshot[int(state.version)] = table
+        with self._translating_commit(f"tag the tables of {self.settings.namespace}"):
+            set_tags(self.catalog, f"{_TAG}{epoch}", by_snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +197,8 @@ class IcebergSink:
         self._place, self._outline, self._folder = place, outline, folder_name(outline.name)
         self.place = place.location.table_uri(self._folder)
         self._root = self.place if place.location.address is not None else f"file://{self.place}"
-        self._partitions = parsed_partitions(outline, place.settings.partition_by.get(outline.name, ""))
-        self._order = parsed_order(outline, place.settings.sort_by.get(outline.name, ""))
+        self._partitions = parsed_partitions(outline, _layout_of(place.settings.partition_by, outline.name))
+        self._order = parsed_order(outline, _layout_of(place.settings.sort_by, outline.name))
         self._store = place.publisher.meta.objects
         self._locators, self._key = locator_folder(place.settings.kind, self.place), key_parts(outline.stored)
         places = [key.column for key in outline.stored.key]
@@ -296,7 +301,7 @@ class IcebergSink:
         try:
             spec = partition_spec(schema, self._partitions)
         except ValueError as err:
-            text = self._place.settings.partition_by.get(self._outline.name, "")
+            text = _layout_of(self._place.settings.partition_by, self._outline.name)
             raise BadTableLayoutError(PARTITION_BY, self._outline.name, text, f"is not possible: {err}") from err
         name = self._place.table_name(self._outline.name)
         self._place.create_namespace(outside_name(self._place.settings.namespace, self._outline.name)[0])
@@ -555,6 +560,11 @@ def _catalog_address(settings: IcebergSettings, location: Location) -> CatalogAd
         of_bucket = {"s3.endpoint": address.endpoint, "s3.region": address.region}
         properties = {**{k: v for k, v in of_bucket.items() if v is not None}, **properties}
     return CatalogAddress(name, properties)
+
+
+def _layout_of(layouts: Mapping[str, str], relation: str) -> str:
+    """Return the text of a relation in `partition_by` or `sort_by`; empty if there is none."""
+    return next((text for name, text in layouts.items() if relation_key(name) == relation), "")
 
 
 def _has_nulls(part: RowsWithKeys, key: tuple[str, ...]) -> bool:

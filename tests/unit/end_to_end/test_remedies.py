@@ -806,7 +806,7 @@ NOT_RUN = {
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
         KeylessTopicError EditedFileError NoSelectError NotTakenError PythonFileError QueryFunctionError
         RefusedDatasetError UnsupportedReadError
-        BadPartitionError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
+        BadTableLayoutError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
         ParentGoneError QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
