@@ -39,7 +39,7 @@ These benchmarks have their own options and are not in `all`:
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
-    python -m benchmarks lake-changes            1,000 changes to Delta tables of 1 M and 10 M rows, against MERGE and a
+    python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE and a
                                                  rewrite; three minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute

@@ -1,7 +1,11 @@
-"""Publish 900 updates and 100 deletes to Delta tables of several sizes: deletion vectors, MERGE, and a rewrite.
+"""Publish 900 updates and 100 deletes to tables of several sizes: located rows, MERGE, and a rewrite.
+
+    delta       Delta, deletion vectors         merge      deltalake's MERGE
+    iceberg     Iceberg 2, position deletes     rewrite    all rows again, in Delta
+    iceberg-3   Iceberg 3, deletion vectors
 
     python -m benchmarks lake-changes
-    python -m benchmarks lake-changes --rows 1000000 10000000 100000000 --no-merge
+    python -m benchmarks lake-changes --rows 1000000 10000000 100000000 --ways delta iceberg
 
 The sinks get the changes in memory, as a publish has them after it read the store. Each round opens the table, looks
 the old rows up and commits. The requests are counted on an S3 server in this process, with the ones of the deltalake
@@ -15,21 +19,27 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+import pyarrow.compute as pc
 
 from tests.support.s3_servers import BUCKET, Seen, credentials, moto_server
-from tussock.jobs.delta.location import Location, location_of
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
-from tussock.jobs.sinks.base import Difference, Outline
+from tussock.jobs.settings.home import Home
+from tussock.jobs.settings.publishing import IcebergSettings
+from tussock.jobs.sinks.base import Difference, Outline, Publisher
 from tussock.jobs.sinks.delta_located import CHECKPOINT_EVERY, DeltaLocatedSink
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
+from tussock.jobs.sinks.iceberg import IcebergPlace, IcebergSink
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -96,11 +106,6 @@ class Cost:
         return f"{1000 * self.seconds:,.0f} ms, {1000 * self.cpu:,.0f} ms CPU, {self.written / 1000:,.0f} KB written"
 
 
-def located_sink(place: Location, store: ObjectStore) -> DeltaLocatedSink:
-    """The sink of the table in a place."""
-    return DeltaLocatedSink(place, _outline(), store)
-
-
 def _outline() -> Outline:
     stored = TableSchema(1, "orders", _COLUMNS, (KeyColumn(0),), (0,))
     return Outline("bench", frozenset({"bench"}), "orders", _COLUMNS, ("k",), stored=stored)
@@ -116,22 +121,40 @@ def measure(rounds: int, run: Callable[[int], None], written: Callable[[], int])
     return Cost(*(statistics.median(column) for column in zip(*costs[1:], strict=True)))
 
 
-def by_vectors(folder: Path, rows: int, rounds: int) -> Cost:
-    """Changes by deletion vectors; see the module."""
-    place, store = location_of(str(folder / "tables")), open_object_store(str(folder / "store"))
+SinkOf = Callable[[str, ObjectStore], DeltaLocatedSink | IcebergSink]
+"""Makes the sink of the table in a place. Its arguments: the address of the tables, and the store of the locator."""
+
+
+def delta_sink(to: str, store: ObjectStore) -> DeltaLocatedSink:
+    """See SinkOf."""
+    return DeltaLocatedSink(location_of(to), _outline(), store)
+
+
+def iceberg_sink(to: str, store: ObjectStore, version: Literal[2, 3], catalog: str = "") -> IcebergSink:
+    """See SinkOf. `catalog`: the SQLite file of tables in a bucket."""
+    properties = {"type": "sql", "uri": f"sqlite:///{catalog}", "warehouse": to.partition("?")[0]} if catalog else {}
+    settings = IcebergSettings(to, catalog=properties, format_version=version)
+    meta = cast(MetaStore, SimpleNamespace(objects=store))  # the sink uses its objects only
+    home = Home("bench", "", "")
+    return IcebergPlace(settings, location_of(to), Publisher(meta, home, str)).sink_of(_outline())
+
+
+def by_locator(folder: Path, rows: int, rounds: int, make_sink: SinkOf) -> Cost:
+    """Changes by a locator; see the module."""
+    to, store = str(folder / "tables"), open_object_store(str(folder / "store"))
     model, epoch = Model(rows), 1 << 16
-    sink = located_sink(place, store)
+    sink = make_sink(to, store)
     sink.read_state()
     sink.replace(model, epoch)
     changes = [model.change(number + 1) for number in range(rounds + 1)]
 
     def run(number: int) -> None:
-        sink = located_sink(place, store)
+        sink = make_sink(to, store)
         assert sink.read_state() is not None
         assert sink.apply_keyed(changes[number], (number + 2) << 16) is not None
 
     cost = measure(rounds, run, lambda: _bytes_in(folder))
-    _check(folder, model)
+    _check(make_sink(to, store), model)
     return cost
 
 
@@ -155,7 +178,7 @@ def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
         )
 
     cost = measure(rounds, run, lambda: _bytes_in(folder))
-    _check(folder, model)
+    _check(DeltaRsSink(place, _outline()), model)
     return cost
 
 
@@ -171,20 +194,20 @@ def by_rewrite(folder: Path, rows: int) -> Cost:
     return measure(1, run, lambda: _bytes_in(folder))
 
 
-def count_requests(rows: int, rounds: int) -> str:
+def count_requests(rows: int, rounds: int, make_sink: SinkOf) -> str:
     """Return the requests of a publish: median and maximum, also with the writing of checkpoints."""
     seen: list[Seen] = []
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with credentials(), moto_server(seen) as endpoint:
         uri = f"s3://{BUCKET}/{{}}?endpoint={endpoint}&path_style=true"
-        place, store, model = location_of(uri.format("tables")), open_object_store(uri.format("store")), Model(rows)
-        sink = located_sink(place, store)
+        to, store, model = uri.format("tables"), open_object_store(uri.format("store")), Model(rows)
+        sink = make_sink(to, store)
         sink.read_state()
         sink.replace(model, 1 << 16)
         counts = []
         for number in range(rounds):
             changes = model.change(number + 1)
-            sink = located_sink(location_of(uri.format("tables")), store)
+            sink = make_sink(to, store)
             before = len(seen)
             process_cache().clear()
             sink.read_state()
@@ -198,12 +221,24 @@ def _bytes_in(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _check(folder: Path, model: Model) -> None:
-    table = DeltaTable(str(folder / "tables" / "orders"))
-    sql = "SELECT count(*), sum(k), sum(v) FROM t"
-    found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
-    sums = tuple(column[0].as_py() for column in found.columns)
-    assert sums == model.sums(), (sums, model.sums())
+def _check(sink: DeltaLocatedSink | IcebergSink | DeltaRsSink, model: Model) -> None:
+    """Compare the sums of the columns with the model, as the sink reads its rows."""
+    count = key = value = 0
+    for batch in sink.read_rows():
+        count, key, value = count + len(batch), key + _sum_of(batch["k"]), value + _sum_of(batch["v"])
+    assert (count, key, value) == model.sums(), ((count, key, value), model.sums())
+
+
+def _sum_of(column: pa.Array) -> int:
+    return int(pc.sum(column).as_py() or 0)
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "delta": delta_sink,
+    "iceberg": partial(iceberg_sink, version=2),
+    "iceberg-3": partial(iceberg_sink, version=3),
+}
+"""The sinks that use a locator. See SinkOf."""
 
 
 def main(arguments: list[str]) -> int:
@@ -211,20 +246,26 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks lake-changes")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="rows of the tables")
     parser.add_argument("--rounds", type=int, default=9, help="measured publishes")
-    parser.add_argument("--no-merge", action="store_true", help="only deletion vectors")
+    others = ("merge", "rewrite")
+    parser.add_argument("--ways", nargs="+", choices=(*WAYS, *others), default=[*WAYS, *others], help="what to measure")
     parser.add_argument("--folder", help="for the tables; default: a temporary one")
     options = parser.parse_args(arguments)
-    costs = []
+    costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
     for rows in options.rows:
-        for name, run in (("vectors", by_vectors), ("merge", by_merge), ("rewrite", None)):
-            if name != "vectors" and options.no_merge:
-                continue
+        for way in options.ways:
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-                rounds = options.rounds if name == "vectors" else 2
-                cost = by_rewrite(Path(folder), rows) if run is None else run(Path(folder), rows, rounds)
-                print(f"{rows:>12,} rows  {name:<8} {cost}", flush=True)
-                costs += [cost] if name == "vectors" else []
-    print(f"on S3: {count_requests(100_000, 12)}")
-    ratio = max(cost.cpu for cost in costs) / min(cost.cpu for cost in costs)
-    print(f"the CPU time differs by {ratio:.2f} between the sizes; the limit is 1.3")
-    return int(ratio > 1.3)
+                if way in WAYS:
+                    cost = by_locator(Path(folder), rows, options.rounds, WAYS[way])
+                    costs[way].append(cost)
+                else:
+                    cost = by_rewrite(Path(folder), rows) if way == "rewrite" else by_merge(Path(folder), rows, 2)
+                print(f"{rows:>12,} rows  {way:<9} {cost}", flush=True)
+    worst = 1.0
+    for way in filter(WAYS.__contains__, options.ways):
+        ratio = max(cost.cpu for cost in costs[way]) / min(cost.cpu for cost in costs[way])
+        worst = max(worst, ratio)
+        with tempfile.TemporaryDirectory() as folder:
+            in_bucket = WAYS[way] if way == "delta" else partial(WAYS[way], catalog=f"{folder}/catalog.db")
+            requests = count_requests(100_000, 12, in_bucket)
+        print(f"{way}: {ratio:.2f} times the CPU time between the sizes (limit 1.3); on S3 {requests}", flush=True)
+    return int(worst > 1.3)

@@ -27,12 +27,13 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.typedef import EMPTY_DICT, Record
 
 from tussock.jobs.iceberg.manifests import (
     REFERENCED,
@@ -44,8 +45,11 @@ from tussock.jobs.iceberg.manifests import (
     read_entries,
     read_manifests,
 )
+from tussock.jobs.iceberg.single_puts import Puts, SinglePutIO
 
 allow_metadata()
+
+_PARTITION = 3  # a field of a data file
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,12 @@ class FileChanges:
 class RowDelta(_FastAppendFiles):
     """Adds files to the table's newest snapshot."""
 
-    def __init__(self, transaction: Transaction, changes: FileChanges) -> None:
+    def __init__(self, transaction: Transaction, changes: FileChanges, puts: Puts | None = None) -> None:
+        """`puts`: writes metadata files in its folder."""
         operation = Operation.OVERWRITE if self._changes_rows(changes) else Operation.APPEND
-        super().__init__(operation, transaction, transaction._table.io, snapshot_properties=dict(changes.summary))
+        files = transaction._table.io
+        files = files if puts is None else SinglePutIO(files, puts)
+        super().__init__(operation, transaction, files, snapshot_properties=dict(changes.summary))
         self._changes = changes
         self._removed: list[DataFile] = []
 
@@ -137,12 +144,23 @@ class RowDelta(_FastAppendFiles):
         for (deletes, spec_id), group in sorted(groups.items(), key=lambda item: item[0]):
             writer_class = manifest_writer(self._version, deletes=deletes)
             with writer_class(
-                self.spec(spec_id), self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+                self.spec(spec_id),
+                self._schema_of(spec_id),
+                self.new_manifest_output(),
+                self._snapshot_id,
+                self._compression,
             ) as writer:
                 for entry in group:
                     writer.add_entry(entry)
             manifests.append(writer.to_manifest_file())
         return manifests
+
+    def _schema_of(self, spec_id: int) -> Schema:
+        """Return the newest schema with the columns of a partition spec, which the present one may lack."""
+        metadata = self._transaction.table_metadata
+        sources = {field.source_id for field in self.spec(spec_id).fields}
+        schemas = (self.schema(), *reversed(metadata.schemas))
+        return next((s for s in schemas if sources <= set(s.field_ids)), self.schema())
 
     def _commit(self) -> UpdatesAndRequirements:
         """Write the snapshot in format 3. pyiceberg writes the one of format 2."""
@@ -183,11 +201,22 @@ class RowDelta(_FastAppendFiles):
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         """Return the summary with delete files in its totals, which pyiceberg computes from its lists of data files."""
         self._added_data_files = list(self._changes.added)
-        self._deleted_data_files = self._removed  # type: ignore[assignment]  # a set would confuse vectors of one file
+        # A list, since a set would confuse the vectors in one file.
+        self._deleted_data_files = [self._summed(file) for file in self._removed]  # type: ignore[assignment]
         summary = super()._summary(snapshot_properties)
         if not self._changes.moves_only:
             return summary
         return Summary(Operation.REPLACE, **summary.additional_properties)
+
+    def _summed(self, file: DataFile) -> DataFile:
+        """Return a removed file for the totals. Those of earlier specs count in no partition of the present one."""
+        if file.spec_id == self._transaction.table_metadata.default_spec_id:
+            return file
+        fields = [file[place] for place in range(len(file))]
+        fields[_PARTITION] = Record()
+        copy = DataFile(*fields)
+        copy.spec_id = file.spec_id
+        return copy
 
     def _refresh_for_retry(self) -> None:
         raise CommitFailedException("another writer committed first")

@@ -51,8 +51,8 @@ def _request_of(table: Table, tag: str, snapshot: int) -> CommitTableRequest:
 
 
 def _commit_together(catalog: Any, requests: list[CommitTableRequest]) -> None:
+    from pyiceberg.catalog.rest import HTTPError  # type: ignore[attr-defined]
     from pyiceberg.catalog.rest.response import _handle_non_200_response
-    from requests import HTTPError
 
     body = f'{{"table-changes":[{",".join(request.model_dump_json() for request in requests)}]}}'
     response = catalog._session.post(catalog.url(_TRANSACTIONS), data=body.encode())

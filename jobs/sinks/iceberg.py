@@ -37,6 +37,7 @@ from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
+from tussock.jobs.iceberg.single_puts import Puts
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
 from tussock.jobs.iceberg.tags import set_tags
 from tussock.jobs.locator.document import key_parts, read_locator, remove_unnamed
@@ -218,6 +219,9 @@ class IcebergSink:
         if owner not in self._outline.stores:
             finding = f"contains a table of another store (identity {owner}, expected {self._outline.store})"
             raise ForeignTableError(self.place, finding)
+        if table.location().rstrip("/") != self._root:
+            name = self._place.table_name(self._outline.name)
+            raise ForeignTableError(self.place, f"is not the folder of the table {name}, which is {table.location()}")
         if (current := table.current_snapshot()) is None:
             return None
         own = self._own_snapshot(table)
@@ -285,6 +289,7 @@ class IcebergSink:
             edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
             transaction = table.transaction()
             if not columns_fit(table, self._outline) or partitions_of(table) != self._partitions:
+                change_order(transaction, self._outline.name, ())  # a column of it may disappear
                 evolve_table(transaction, self._outline, self._partitions)
             change_order(transaction, self._outline.name, self._order)
             writer = self._writer(transaction, table, epoch)
@@ -341,10 +346,16 @@ class IcebergSink:
             _KEY: self._key_text,
         }
         changes = FileChanges([*(file.file for file in new), *deletes], summary, stays, moves_only)
-        producer = (RowDelta if stays is None else RewrittenFiles)(transaction, changes)
+        producer = (RowDelta if stays is None else RewrittenFiles)(
+            transaction, changes, Puts(f"{self._root}/", self._put_file)
+        )
         producer.commit()
         self._table = transaction.commit_transaction()
         return str(producer.snapshot_id)
+
+    def _put_file(self, name: str, data: bytes) -> None:
+        """Write a file by its name below the table's folder."""
+        self._place.location.objects.put(f"{self._folder}/{name}", data)
 
     # --- the locator --------------------------------------------------------------------------------------------------
 

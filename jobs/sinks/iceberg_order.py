@@ -12,10 +12,25 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.sorting import (
+    UNSORTED_SORT_ORDER,
+    UNSORTED_SORT_ORDER_ID,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+)
+from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
 
 from tussock.jobs.sinks.base import Outline
-from tussock.jobs.sinks.iceberg_outline import SORT_BY, BadTableLayoutError, Partition, parsed_terms, transform_of
+from tussock.jobs.sinks.iceberg_outline import (
+    SORT_BY,
+    BadTableLayoutError,
+    Partition,
+    parsed_terms,
+    transform_of,
+    transformed_column,
+)
 
 _ASC, _DESC = "ascending", "descending"
 _FIRST_ORDER_ID = 1
@@ -66,14 +81,21 @@ def sort_order(relation: str, schema: Schema, terms: Sequence[SortTerm]) -> Sort
                 NullOrder.NULLS_FIRST if nulls_first else NullOrder.NULLS_LAST,
             )
         )
-    return SortOrder(*fields, order_id=_FIRST_ORDER_ID) if fields else SortOrder(order_id=0)
+    return SortOrder(*fields, order_id=_FIRST_ORDER_ID) if fields else UNSORTED_SORT_ORDER
 
 
 def change_order(transaction: Transaction, relation: str, terms: tuple[SortTerm, ...]) -> None:
     """Give a table an order, if it has another one. Raises BadTableLayoutError."""
-    if order_of(transaction.table_metadata) == terms:
+    metadata = transaction.table_metadata
+    if order_of(metadata) == terms:
         return
-    sort_order(relation, transaction.table_metadata.schema(), terms)
+    if not terms:  # pyiceberg's update cannot add the order of unsorted tables
+        missing = metadata.sort_order_by_id(UNSORTED_SORT_ORDER_ID) is None
+        unsorted = AddSortOrderUpdate.model_validate({"sort-order": UNSORTED_SORT_ORDER})
+        default = SetDefaultSortOrderUpdate.model_validate({"sort-order-id": UNSORTED_SORT_ORDER_ID})
+        transaction._apply((unsorted, default) if missing else (default,))
+        return
+    sort_order(relation, metadata.schema(), terms)
     with transaction.update_sort_order() as update:
         for partition, descending, nulls_first in terms:
             nulls = NullOrder.NULLS_FIRST if nulls_first else NullOrder.NULLS_LAST
@@ -88,9 +110,7 @@ def sorted_places(rows: pa.Table, metadata: TableMetadata) -> pa.Array | None:
     columns, keys = list[pa.Array | pa.ChunkedArray](), list[tuple[str, str]]()
     for partition, descending, nulls_first in order_of(metadata):
         source = metadata.schema().find_field(partition.column)
-        values = rows[partition.column].combine_chunks()
-        if partition.transform != "identity":
-            values = transform_of(partition).pyarrow_transform(source.field_type)(values)
+        values = transformed_column(rows, metadata.schema(), source.field_id, transform_of(partition))
         direction = _DESC if descending else _ASC
         parts = [(pc.is_null(values), _DESC if nulls_first else _ASC)]
         if pa.types.is_floating(values.type):

@@ -244,6 +244,17 @@ def transform_of(partition: Partition) -> Transform[Any, Any]:
     return parse_transform(partition.transform)
 
 
+def transformed_column(rows: pa.Table, schema: Schema, field_id: int, transform: Transform[Any, Any]) -> pa.Array:
+    """Return a column of rows, or a transform of it."""
+    field = schema.find_field(field_id)
+    column = rows[field.name].combine_chunks()
+    if str(transform) == "identity":
+        return column
+    if pa.types.is_large_binary(column.type):
+        column = column.cast(pa.binary())  # pyiceberg's kernels lack some transforms of the larger type
+    return transform.pyarrow_transform(field.field_type)(column)
+
+
 def _remains(field: of.NestedField, wanted: Schema) -> bool:
     """Return whether a column has the same type in the wanted schema, or one that Iceberg can promote it to."""
     there = next((w for w in wanted.fields if w.name == field.name), None)

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
-    _determine_partitions,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import partition_record_value
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
@@ -31,12 +31,11 @@ from tussock.jobs.iceberg.partition_texts import decode_partition, encode_partit
 from tussock.jobs.locator.edit import FileDeletes
 from tussock.jobs.reading.keyed_rows import RowsWithKeys
 from tussock.jobs.sinks.iceberg_order import sorted_places
-from tussock.jobs.sinks.iceberg_outline import written_schema
+from tussock.jobs.sinks.iceberg_outline import transformed_column, written_schema
 from tussock.statestore.decoding import decoder_of
 
 FILE_ROWS, FILE_BYTES = 1_000_000, 256 << 20  # of a first load; bytes in memory
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
-_ROW = "_tussock_row"
 _DELETE_SCHEMA = pa.schema(
     [
         pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(_PATH_ID)}),
@@ -105,18 +104,23 @@ class TableWriter:
             yield self._write_delete_file(group, spec, partition)
 
     def _divide(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Array | None, Record]]:
-        spec = self.metadata.spec()
+        """Yield the rows of each partition with their places, in the order of the first ones."""
+        spec, schema = self.metadata.spec(), self.metadata.schema()
         if spec.is_unpartitioned():
             yield rows, None, Record()
             return
-        numbered = rows.append_column(_ROW, pa.array(np.arange(len(rows))))
-        parts = [
-            (part.arrow_table_partition, part.partition_key.partition)
-            for part in _determine_partitions(spec, self.metadata.schema(), numbered)
-        ]
-        for part, partition in sorted(parts, key=lambda item: int(item[0][_ROW][0].as_py())):
-            places = part[_ROW].combine_chunks()
-            yield part.select(rows.column_names), places, partition
+        columns = [transformed_column(rows, schema, field.source_id, field.transform) for field in spec.fields]
+        codes = np.stack([column.dictionary_encode("encode").indices.to_numpy() for column in columns])
+        order = np.lexsort(codes)
+        ordered = codes[:, order]
+        starts = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+        for places in sorted(np.split(order, starts), key=lambda part: int(part[0])):
+            values = [column[int(places[0])].as_py() for column in columns]
+            represented = [
+                partition_record_value(field, value, schema) for field, value in zip(spec.fields, values, strict=True)
+            ]
+            taken = pa.array(places)
+            yield rows.take(taken), taken, Record(*represented)
 
     def _write_file(self, rows: pa.Table, keys: pa.Table | pa.BinaryArray, partition: Record) -> NewFile:
         sink = pa.BufferOutputStream()
