@@ -39,8 +39,8 @@ These benchmarks have their own options and are not in `all`:
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
-    python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE and a
-                                                 rewrite; three minutes
+    python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE
+                                                 and a rewrite; five minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;

@@ -122,7 +122,7 @@ def _stored_text(kind: "IcebergType", field: pa.Field, mapped: Sequence["MappedF
 def _fields_by_id(
     fields: Iterable[pa.Field], mapped: Sequence["MappedField"]
 ) -> dict[int, tuple[pa.Field, Sequence["MappedField"]]]:
-    """Group fields by id, each with the mapping of its own fields."""
+    """Group fields by id, each with the mapping of the fields inside of it."""
     by_name = {name: m for m in mapped for name in m.names}
     by_id = dict[int, tuple[pa.Field, Sequence["MappedField"]]]()
     for field in fields:

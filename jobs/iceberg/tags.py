@@ -1,6 +1,6 @@
 """Tags of several tables: by one commit if the catalog is a REST server with multi-table commits, else table by table.
 
-pyiceberg 0.12 has no client of multi-table commits; the request is a list of its own commits of single tables.
+pyiceberg 0.12 has no client of multi-table commits; the request is a list of commits of single tables.
 """
 
 from collections.abc import Mapping

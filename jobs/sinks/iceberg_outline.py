@@ -60,7 +60,7 @@ class BadTableLayoutError(InputError):
     def __str__(self) -> str:
         order = ", with DESC, NULLS FIRST or NULLS LAST after it" if self.setting == SORT_BY else ""
         return (
-            f"`{self.setting}` of {self.relation!r} in [publish]: {self.text!r} {self.reason}. Write columns of the "
+            f"{self.setting} of {self.relation!r} in [publish]: {self.text!r} {self.reason}. Write columns of the "
             "relation, separated by commas, each alone or in a transform: years(c), months(c), days(c), hours(c), "
             f"bucket(16, c) or truncate(4, c){order}. Names with other characters stand in backticks."
         )

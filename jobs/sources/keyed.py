@@ -265,7 +265,10 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
     if source.format in WITH_OWN_CHANGES:
-        reason = "the table has its own changes; declare its key by the option key 'column, …' instead"
+        reason = (
+            "the table has its own changes; declare its key by the option key 'column, …' instead. If its rows are "
+            "records of changes, omit both, and apply them with CREATE FLOW … AS AUTO CDC"
+        )
         raise BadOptionError(source.name, CHANGES, changes or "", reason)
     if source.options.get(COLUMNS, NewColumns.IGNORE) != NewColumns.IGNORE:
         reason = "the columns of a source with changes stay as they were created"

@@ -5,7 +5,7 @@
 Each line of stdin is a command, each line of stdout that starts with `>` its answer:
 
     {"sql": "…"}                                          run a statement in the catalog `java`; its rows
-    {"read": "…metadata.json", "snapshot": 1, "columns": […]}    rows of a table, or of a metadata table (…json#files)
+    {"read": "…metadata.json", "snapshot": 1}             rows of a table, or of a metadata table (…json#files)
     {"equal": "db.t", "columns": ["id"], "rows": [[1]]}   commit an equality delete
     {"metadata": "db.t"}                                  the table's metadata file
 

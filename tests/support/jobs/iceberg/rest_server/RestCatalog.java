@@ -7,7 +7,7 @@ import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.servlet.ServletContextHandler;
 import org.eclipse.jetty.servlet.ServletHolder;
 
-/** A REST catalog: Iceberg's own servlet over a catalog in SQLite, with its warehouse in a folder. */
+/** A REST catalog: Iceberg's servlet over a catalog in SQLite, with the warehouse in a folder. */
 public class RestCatalog {
   public static void main(String[] arguments) throws Exception {
     String folder = arguments[0];
@@ -22,7 +22,8 @@ public class RestCatalog {
             "jdbc.schema-version", "V1",
             "io-impl", "org.apache.iceberg.hadoop.HadoopFileIO"));
     ServletContextHandler context = new ServletContextHandler(ServletContextHandler.NO_SESSIONS);
-    context.addServlet(new ServletHolder(new RESTCatalogServlet(new RESTCatalogAdapter(catalog))), "/*");
+    RESTCatalogServlet servlet = new RESTCatalogServlet(new RESTCatalogAdapter(catalog));
+    context.addServlet(new ServletHolder(servlet), "/*");
     Server server = new Server(port);
     server.setHandler(context);
     server.start();
