@@ -27,6 +27,7 @@ from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.delta import EpochCommitted
+from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -51,9 +52,13 @@ class BranchConflictError(InputError):
 def next_of_branch(meta: MetaStore) -> Barrier | None:
     """The next barrier of a following branch: an open one, its waiting statements, or the parent's next epoch.
 
-    Raises: BranchConflictError. Cost: opens the parent, and reads its deltas since the last followed epoch.
+    Raises: BranchGoneError if the branch has ended, so that its objects go; BranchConflictError.
+    Cost: opens the parent, and reads its deltas since the last followed epoch.
     """
     version = meta.read_latest()
+    origin, open_branches = meta.settings.origin, meta.parent.read_latest().branches
+    if origin is not None and all(branch.number != origin.number for branch in open_branches):
+        raise BranchGoneError(origin.name, tuple(branch.name for branch in open_branches))
     if (standing := meta.barrier_after(version.epoch)) is not None:
         return standing
     if meta.log_end() > version.log_end:

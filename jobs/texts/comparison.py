@@ -49,7 +49,7 @@ def counts_text(view: RelationDifference) -> str:
     """How many rows differ, and of how many."""
     counts = [(view.missing, "missing"), (view.added, "added"), (view.changed, "changed")]
     texts = [f"{rows_text(count)} {name}" for count, name in counts if count]
-    totals = "" if view.rows_before is None else f" ({view.rows_before:,} rows before, {view.rows_after:,} after)"
+    totals = "" if view.rows_before is None else f" ({rows_text(view.rows_before)} before, {view.rows_after:,} after)"
     return f"{', '.join(texts) or _schema_text(view)}{totals}"
 
 

@@ -147,13 +147,13 @@ class BranchGoneError(InputError):
     """The parent has no open branch of this name."""
 
     name: str
-    others: tuple[str, ...]
+    others: tuple[str, ...] | None = None  # the open ones; None: unknown
 
     def __str__(self) -> str:
-        there = f"the open branches are {', '.join(self.others)}" if self.others else "the store has no open branch"
+        there = f": the open branches are {', '.join(self.others)}" if self.others else ": the store has no open branch"
         return (
-            f"branch {self.name!r} does not exist, or has ended: {there}. Its rows are gone with it. "
-            f"Create it with `tussock branch create {self.name}`."
+            f"branch {self.name!r} does not exist, or has ended{'' if self.others is None else there}. Its rows are "
+            f"gone with it. Create it with `tussock branch create {self.name}`."
         )
 
 

@@ -8,6 +8,7 @@ from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.document import encode_document, read_document
 from tussock.statestore.meta.errors import (
     AlreadyInitialisedError,
+    BranchGoneError,
     ConditionalPutIgnoredError,
     NotInitialisedError,
     SettingError,
@@ -16,6 +17,7 @@ from tussock.statestore.meta.mapping import even_mapping
 from tussock.statestore.meta.names import PROBE, STORE
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.branch import branch_of
 
 FORMAT = 1  # of all objects under meta/ and data/
 
@@ -84,9 +86,11 @@ def create_store(objects: ObjectStore, settings: StoreSettings) -> StoreSettings
 def read_settings(objects: ObjectStore) -> StoreSettings:
     """Read the settings of an existing store.
 
-    One GET. Raises NotInitialisedError, DamagedDocumentError, SettingError.
+    One GET. Raises NotInitialisedError, DamagedDocumentError, SettingError; BranchGoneError for an ended branch.
     """
     if (settings := read_document(objects, STORE, StoreSettings)) is None:
+        if (branch := branch_of(objects)) is not None:
+            raise BranchGoneError(branch.name)
         raise NotInitialisedError(objects.uri)
     if settings.format != FORMAT:
         raise SettingError(

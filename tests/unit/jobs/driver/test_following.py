@@ -25,6 +25,7 @@ from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
 from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.settings.process import open_meta
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
 from tussock.jobs.task.hot_key import FEWEST_ROWS
 from tussock.jobs.trouble.row_names import ViewRowError
@@ -36,6 +37,7 @@ from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.delta import EpochCommitted
+from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.branch import BranchObjects
 
@@ -258,6 +260,22 @@ def test_a_following_branch_refuses_statements_on_tables_and_sources(tmp_path: P
     StatementWriter(own).log_statement(table("u"))
     advance_store(LocalRunner(), own)
     assert rows(own, "u") == []
+
+
+def test_a_process_on_a_branch_that_has_ended_stops_and_the_address_leads_nowhere(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=16)
+    branch = pair.parent.open_branch("b")
+    pair.parent.open_branch("other")
+    append(branch, replacing(*changed_statements()))
+    follow(branch)
+    pair.take_input()
+    pair.parent.end_branch("b")
+    vacuum_store(pair.parent)
+    with pytest.raises(BranchGoneError, match="the open branches are other"):
+        follow(branch)
+    assert not list(pair.parent.objects.list("branches/0000000001/")), "nothing was written"
+    with pytest.raises(BranchGoneError, match=r"or has ended\. Its rows are gone with it\. Create it with"):
+        _ = open_meta(branch.objects.uri).settings
 
 
 def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
