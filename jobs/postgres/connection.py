@@ -42,12 +42,17 @@ _AT_CONNECT = (
 _BY_CLASS = {
     **dict.fromkeys(("", "08", "53", "57", "58"), ServerFailure.AWAY),
     "40": ServerFailure.BEATEN,
-    "55": ServerFailure.LOCKED,
     "28": ServerFailure.DENIED,
     "3D": ServerFailure.MISSING,
     "22": ServerFailure.BAD_VALUE,
 }
-_BY_STATE = {"42501": ServerFailure.DENIED, "2BP01": ServerFailure.DEPENDENTS}
+_BY_STATE = {
+    "42501": ServerFailure.DENIED,
+    "2BP01": ServerFailure.DEPENDENTS,
+    "55006": ServerFailure.LOCKED,  # the slot is in use
+    "55P03": ServerFailure.LOCKED,
+    "54000": ServerFailure.BAD_VALUE,  # a key is too long for an index
+}
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from tussock.statestore.decoding import decode_json
 CONTROL = "tussock_epochs"
 WAIT_S = 30
 TRANSACTION_MS = 600_000
+_NO_GROUP = "GROUP_AUTHORIZATION_FAILED"  # no group is used, since offsets are given
 _LOOK_BACK = 16  # messages before the end of the control topic; half of them may be the ends of transactions
 
 
@@ -205,7 +206,7 @@ class KafkaPlace:
                     yield message
                 elif error.name() == "_PARTITION_EOF":
                     open_partitions.discard(message.partition())
-                elif not error.retriable():
+                elif not error.retriable() and error.name() != _NO_GROUP:
                     raise KafkaException(error)
         finally:
             reader.close()

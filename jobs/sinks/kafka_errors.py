@@ -32,8 +32,8 @@ class BrokersDeniedError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.place} denies access: {self.reason}. Credentials are properties in [publish.client], such as "
-            'sasl.password = "${KAFKA_PASSWORD}". The user may write, describe and create the topics, read the topic '
-            "tussock_epochs, and use transactional ids that begin with tussock-. Then run `tussock publish` again."
+            'sasl.password = "${KAFKA_PASSWORD}". The user may create, describe, write and read the topics, and use '
+            "transactional ids that begin with tussock-. Then run `tussock publish` again."
         )
 
 

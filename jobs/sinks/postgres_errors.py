@@ -83,7 +83,7 @@ class UnpublishableValueError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.place} cannot represent a value: {self.reason}. The table still has its earlier rows. Convert the "
-            "column in the view's SELECT, for example with replace(c, '\\0', '') or CAST."
+            "column in the view's SELECT, for example with replace(c, '\\0', ''), CAST, or sha2 for a long key."
         )
 
 

@@ -378,3 +378,13 @@ def test_a_relation_that_leaves_the_sink_and_returns_has_its_rows(server: Postgr
     server.execute("shop", "DROP TABLE _tussock_tables")
     with pytest.raises(TablesNotPublishedError, match="Tussock has not written"):
         shop.publish()
+
+
+def test_a_key_that_is_too_long_for_an_index_is_a_value_to_convert(server: PostgresServer, shop: Shop) -> None:
+    fields = (Field("name", "string"),)
+    shop.append(CreateTable("names", fields, (0,)))
+    shop.settings = PostgresSettings(server.address("shop"), ("names",))
+    shop._insert("names", fields, [("".join(f"{n * n:x}" for n in range(7, 1500)),)])
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match=r"index row size .* sha2 for a long key"):
+        shop.publish()
