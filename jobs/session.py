@@ -16,7 +16,7 @@ Spark.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -42,11 +42,13 @@ from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, count_cores
 from tussock.jobs.driver.summary import EpochSummary, holds_of
-from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
+from tussock.jobs.logical.script import ScriptStatement, schema_of_use, split_script
 from tussock.jobs.logical.statements import Transaction
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.catalogs import without_catalogs
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import EpochSettings, OnError
@@ -110,6 +112,7 @@ class Session:
         runner: Literal["auto", "spark", "local"] | LevelRunner = "auto",
         workers: int | None = None,
         on_error: Literal["stop", "pause"] = "stop",
+        catalogs: Mapping[str, str] | None = None,
     ) -> None:
         """Open a store.
 
@@ -127,6 +130,8 @@ class Session:
                 core.
             on_error: the reaction of `flush` to a view whose rows raise: `stop` the epoch, or `pause` the view and the
                 views that read it.
+            catalogs: for names of three parts in SQL: by catalog, the schema of each of its schemas, as `[catalogs]` of
+                pipeline.toml: `{"main": "{schema}"}`.
 
         Raises: ValueError for fewer than one worker; NotInitialisedError if the store does not exist and `create` is
             False; errors of the object store.
@@ -136,6 +141,8 @@ class Session:
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
         self._on_error = OnError(on_error)
+        self._catalogs = {catalog.lower(): pattern for catalog, pattern in (catalogs or {}).items()}
+        self._used_schema = DEFAULT_SCHEMA  # by the last USE
         self._spark: SparkSession | None = None if callable(spark) else spark
         self._spark_process = OwnProcess()  # the process that has started it
         self._start_spark = spark if callable(spark) else None
@@ -184,6 +191,8 @@ class Session:
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
         """Run a script, statement by statement. Each statement is durable before the next is read.
 
+        A USE holds until the next one, also for later calls of `execute`, `run` and `query`.
+
         A statement that reads tables sees the result of all earlier statements, also of statements that wait for an
         epoch. Statements between BEGIN and COMMIT are durable together with COMMIT, and take effect together or not at
         all.
@@ -203,7 +212,7 @@ class Session:
         An error ends a transaction that the script has begun, except if COMMIT breaks off: see `transaction`.
         """
         began: OpenTransaction | None = None  # by this script, and not by another thread's
-        for statement in split_script(sql):
+        for statement in split_script(without_catalogs(sql, self._catalogs), self._used_schema):
             try:
                 with self._at_work():
                     before = self._statement_runner.transaction
@@ -213,6 +222,7 @@ class Session:
             except BaseException:
                 self._statement_runner.end_transaction(began)
                 raise
+            self._used_schema = schema_of_use(statement.text) or self._used_schema
             yield answer
 
     @property
@@ -402,7 +412,9 @@ class Session:
                 meta = self.meta.branch(name)
             except BranchGoneError:
                 meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch, follows=follow)
-        session = Session(meta.objects.uri, lambda: self.spark, create=False, runner=self._runner)
+        session = Session(
+            meta.objects.uri, lambda: self.spark, create=False, runner=self._runner, catalogs=self._catalogs
+        )
         session._on_error = self._on_error
         return session
 
@@ -518,10 +530,11 @@ class Session:
         with self._at_work():
             if at is not None and epoch is not None:
                 raise BadMomentError(str(at), f"epoch {epoch} is given as well", "an epoch or a time, not both")
+            written = ScriptStatement(without_catalogs(sql, self._catalogs), schema=self._used_schema)
             if pending:
                 self._require_now(epoch if at is None else at)
-                return self._statement_runner.over_waiting(partial(self._selects.select_pending, sql))
-            return self._selects.select_rows(ScriptStatement(sql), epoch if at is None else self._stored.seen_at(at))
+                return self._statement_runner.over_waiting(partial(self._selects.select_pending, written))
+            return self._selects.select_rows(written, epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows like INSERT: a row whose key exists replaces it.

@@ -29,21 +29,24 @@ class ScriptStatement:
         return SourceText(self.text, self.place, schema=self.schema)
 
 
-def split_script(script: str) -> list[ScriptStatement]:
+def split_script(script: str, schema: str = DEFAULT_SCHEMA) -> list[ScriptStatement]:
     """The statements of a script in order, without empty ones.
 
     Semicolons in strings, quoted names and comments do not separate statements.
 
+    Args:
+        schema: of names without one, before the first USE of the script.
+
     Raises: SqlError if a string, a quoted name or a comment is not closed.
     """
-    source, schema, statements = SourceText(script), DEFAULT_SCHEMA, list[ScriptStatement]()
+    source, statements = SourceText(script), list[ScriptStatement]()
     for begin, end in statement_spans(source):
         statements.append(ScriptStatement(script[begin:end], source.place_at(begin), schema))
-        schema = _schema_of_use(script[begin:end]) or schema
+        schema = schema_of_use(script[begin:end]) or schema
     return statements
 
 
-def _schema_of_use(statement: str) -> str | None:
+def schema_of_use(statement: str) -> str | None:
     """The schema that a USE names; None for other statements."""
     if statement[:3].upper() != "USE":
         return None

@@ -11,7 +11,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -241,6 +241,12 @@ def chosen_store(chosen: argparse.Namespace) -> str:
         raise WhichStoreError
     branch = "" if pipeline is not None else chosen_branch(chosen)
     return branch_address(address, branch) if branch else store_address(address)
+
+
+def chosen_catalogs(chosen: argparse.Namespace) -> "Mapping[str, str]":
+    """Return `[catalogs]` of the pipeline that the command line names; empty without one. Raises PipelineError."""
+    pipeline = chosen_pipeline(chosen)
+    return {} if pipeline is None else pipeline.catalogs
 
 
 def open_chosen(chosen: argparse.Namespace) -> "PipelineStore":

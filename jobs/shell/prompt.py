@@ -5,7 +5,7 @@ the published epoch, in its SQL and without a JVM.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.reading.duck_query import duck_rows
 from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.catalogs import without_catalogs
 from tussock.jobs.statements.show import answer_show, hidden_columns
 from tussock.jobs.texts.table import align_cells, text_table
 from tussock.statestore.errors import TussockError
@@ -54,6 +55,7 @@ class Prompt:
         out: receives answers and errors.
         duckdb: whether DuckDB answers SELECT.
         failed: whether a statement or command of the run has failed or was cancelled.
+        catalogs: `[catalogs]` of the pipeline, for DuckDB; `session` has its own.
     """
 
     meta: MetaStore
@@ -62,6 +64,7 @@ class Prompt:
     duckdb: bool = False
     timing: bool = False
     failed: bool = False
+    catalogs: Mapping[str, str] = field(default_factory=dict)
     _opened: "Session | None" = None
     _stored: StoredRows = field(init=False)
 
@@ -146,7 +149,8 @@ class Prompt:
             return
         zone = store_zone(self.meta)
         if self.duckdb and is_select(text):
-            with duck_rows(self.meta.objects, self._stored, text, self.meta.settings.time_zone) as rows:
+            sql = without_catalogs(text, self.catalogs)
+            with duck_rows(self.meta.objects, self._stored, sql, self.meta.settings.time_zone) as rows:
                 print(text_table(rows.read_all(), zone), file=self.out)
             return
         if self._opened is None:

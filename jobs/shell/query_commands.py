@@ -4,11 +4,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of, open_chosen
+from tussock.jobs.shell.command import Command, chosen_catalogs, chosen_meta, chosen_store, number_of, open_chosen
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def _run_query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.reading.plain_select import plain_select
     from tussock.jobs.reading.stored_rows import StoredRows
+    from tussock.jobs.settings.catalogs import without_catalogs
 
-    sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
+    sql = without_catalogs(sys.stdin.read() if chosen.sql == "-" else chosen.sql, chosen_catalogs(chosen))
     meta = chosen_meta(chosen)
     if chosen.duckdb and not chosen.pending:
         _write_answer_of_duckdb(chosen, meta, sql)
@@ -76,7 +78,7 @@ def _run_query(chosen: argparse.Namespace) -> None:
         with plain.open_rows(stored, _chosen_epoch(chosen, stored)) as rows:
             _write_rows(chosen, rows)
         return
-    with _open_session(chosen_store(chosen), brief=_keeps_little(meta), announced=is_select(sql)) as session:
+    with _open_session(chosen, brief=_keeps_little(meta), announced=is_select(sql)) as session:
         if chosen.epoch is not None or chosen.at is not None or chosen.pending:
             at = None if chosen.at is None else moment_of(chosen.at)
             _write_answer(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending))
@@ -100,8 +102,8 @@ def _write_answer_of_duckdb(chosen: argparse.Namespace, meta: "MetaStore", sql: 
 
 
 @contextmanager
-def _open_session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[Session]":
-    """Open a session.
+def _open_session(chosen: argparse.Namespace, *, brief: bool, announced: bool = False) -> "Iterator[Session]":
+    """Open a session on the chosen store.
 
     Args:
         brief: as for `build_spark`, because it only binds statements, or reads little.
@@ -117,7 +119,9 @@ def _open_session(store: str, *, brief: bool, announced: bool = False) -> "Itera
         return stack.enter_context(spark_session(brief=brief))
 
     with ExitStack() as stack:
-        yield stack.enter_context(Session(store, start_spark, create=False))
+        yield stack.enter_context(
+            Session(chosen_store(chosen), start_spark, create=False, catalogs=chosen_catalogs(chosen))
+        )
 
 
 def _keeps_little(meta: "MetaStore") -> bool:
@@ -214,7 +218,7 @@ def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[st
         _write_answer_of_duckdb(chosen, meta, sql)
         return
     at = None if chosen.at is None else moment_of(chosen.at)
-    with _open_session(chosen_store(chosen), brief=_keeps_little(meta), announced=True) as session:
+    with _open_session(chosen, brief=_keeps_little(meta), announced=True) as session:
         _write_answer(chosen, session.query(sql, chosen.epoch, at=at))
 
 
@@ -279,7 +283,7 @@ def _run_explain(chosen: argparse.Namespace) -> None:
     if " " in text:
         if chosen.svg:
             raise UndrawnQueryError
-        with _open_session(chosen_store(chosen), brief=True) as session:
+        with _open_session(chosen, brief=True) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
@@ -320,7 +324,9 @@ def _run_shell(chosen: argparse.Namespace) -> int:
     from tussock.jobs.shell.prompt import Prompt, typed_lines
 
     meta = chosen_meta(chosen)
-    prompt = Prompt(meta, lambda: Session(chosen_store(chosen), create=False), sys.stdout, chosen.duckdb)
+    catalogs = chosen_catalogs(chosen)
+    opened = partial(Session, chosen_store(chosen), create=False, catalogs=catalogs)
+    prompt = Prompt(meta, opened, sys.stdout, chosen.duckdb, catalogs=catalogs)
     try:
         if sys.stdin.isatty():
             print(prompt.banner)

@@ -34,9 +34,9 @@ class Selects:
         with self._stored.open_sight(epoch) as (version, sight):  # the block pins the objects that it reads
             return self._answer_select(written, version, sight)
 
-    def select_pending(self, sql: str, waiting: WaitingLog) -> pa.Table:
+    def select_pending(self, written: ScriptStatement, waiting: WaitingLog) -> pa.Table:
         """Return the rows of a SELECT, in which tables include the waiting statements."""
-        bound, _ = self._statements.bind_statement(waiting.catalog, waiting.version, ScriptStatement(sql))
+        bound, _ = self._statements.bind_statement(waiting.catalog, waiting.version, written)
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute")
         _warn_of_changes(waiting, bound.relations)

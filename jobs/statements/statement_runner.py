@@ -208,7 +208,7 @@ class StatementRunner:
                 table = pa.table(dict(answer_show(catalog, bound, *states)))
                 return Answer(text, f"{table.num_rows} rows", table)
             case UseSchema(name):
-                return Answer(text, f"names without a schema mean the schema {name} from here to the end of the script")
+                return Answer(text, f"names without a schema mean the schema {name} until the next USE")
             case Explain():
                 explained = answer_explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))

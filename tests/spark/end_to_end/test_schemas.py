@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tussock.jobs.catalog.schemas import UnknownSchemaError
+from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -123,15 +125,32 @@ def test_names_without_a_schema_mean_the_schema_of_the_last_use(session: Session
         for name, select in selects.items():
             expected = rows_of(oracle.sql(select).toArrow())
             assert rows_of(session.read(f"b.{name}")) == expected, name
-            (_, answer) = session.execute(f"USE b; {select}")
+            assert rows_of(session.query(select)) == expected, name
+            (answer,) = session.execute(select)
             assert answer.table is not None
             assert rows_of(answer.table) == expected, name
+        with pytest.raises(UnknownSchemaError):
+            session.execute("USE c")
+        assert session.query("SELECT * FROM used_deep").num_rows == session.read("b.used_deep").num_rows
+        session.execute("USE default")
         assert rows_of(session.query("SELECT * FROM b.plain")) == rows_of(oracle.sql("SELECT id FROM orders").toArrow())
     finally:
         oracle.sql("USE default")
     (shown,) = session.execute("SHOW CREATE VIEW b.used_all")
     assert shown.table is not None
     assert "FROM b.orders" in shown.table.to_pylist()[0]["statement"]
+
+
+def test_names_of_three_parts_mean_the_schemas_of_their_catalogs(session: Session, oracle: SparkSession) -> None:
+    select = (
+        "SELECT o.id, spark_catalog.b.orders.price FROM Spark_Catalog.a.orders o JOIN spark_catalog.b.orders USING (id)"
+    )
+    with Session(session.meta.objects.uri, session.spark, catalogs={"spark_catalog": "{schema}"}) as other:
+        expected = rows_of(oracle.sql(select).toArrow())
+        assert rows_of(other.query(select)) == expected
+        assert rows_of(other.query(select, pending=True)) == expected
+        with pytest.raises(SqlError, match="lake"):
+            other.query("SELECT * FROM lake.a.orders")
 
 
 def test_statements_on_rows_take_a_schema(session: Session, oracle: SparkSession) -> None:

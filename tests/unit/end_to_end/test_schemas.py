@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.driver.embedded import rows as stored_rows
 from tests.support.jobs.sinks.delta_readers import package_rows
+from tussock.jobs import cli
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.catalog.schemas import (
@@ -170,6 +171,23 @@ def test_the_assets_of_a_pipeline_have_the_schemas_of_its_files(tmp_path: Path) 
     views = created_in_files(load_pipeline(folder), RelationKind.VIEW)
     assert views == ("staging.orders", "marts.orders", "staging.customers", "orders")
     assert created_in_files(load_pipeline(folder), RelationKind.SOURCE) == ("raw.orders",)
+
+
+@pytest.mark.parametrize("dialect", [(), ("--duckdb",)])
+def test_a_query_names_the_catalogs_of_its_pipeline(
+    meta: MetaStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    dialect: tuple[str, ...],
+) -> None:
+    folder = tmp_path / "pipelines" / "shop"
+    folder.mkdir(parents=True)
+    settings = f'name = "shop"\nstore = "{meta.objects.uri}"\nsql = ["a.sql"]\n[catalogs]\nmain = "{{schema}}"\n'
+    (folder / "pipeline.toml").write_text(settings)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    assert cli.main(["query", "SELECT k, a FROM main.a.orders", "--pipeline", "shop", "--csv", *dialect]) == 0
+    assert sorted(capsys.readouterr().out.split()[1:]) == ["1,5", "3,7", "4,9"]
 
 
 def test_the_metrics_of_all_schemas_have_equally_many_parts() -> None:
