@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.relation_names import split_name, sql_name
+from tussock.jobs.sql.plan_nodes.pivot import pivot_of
 from tussock.jobs.sql.sandbox import Sandbox, items, option_of
 from tussock.jobs.sql.spark_text import NoTextError, literal_text, parameters_of, write_node
 from tussock.statestore.meta.catalog import RelationKind
@@ -28,7 +29,9 @@ _JOINS = {
 }
 _ONE_SIDED = frozenset({"LeftSemi", "LeftAnti"})
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank"})  # whose children are the window's ORDER BY
-_PASSED = frozenset({"SubqueryAlias", "View"})
+_MOST_VALUES = 1000  # rows of VALUES in a text
+#: Nodes without an effect on the rows.
+_PASSED = frozenset({"SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"})
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
@@ -105,13 +108,20 @@ class FrameText:
             case "Join":
                 return self._select_join(node)
             case "Union":
-                return self._select_union(node)
+                return self._select_union(node, "UNION ALL")
+            case "Except" | "Intersect":
+                return self._select_union(node, f"{name.upper()}{' ALL' if node.isAll() else ''}")
             case "Distinct":
                 return self._select_distinct(node.child())
             case "Deduplicate" if {a.exprId().id() for a in items(node.keys())} == {
                 a.exprId().id() for a in items(node.child().output())
             }:
-                return self._select_distinct(node.child())
+                select = self._bare_select(node.child())  # grouped in the order of the keys, which DISTINCT lacks
+                select.columns = [
+                    (a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.output())
+                ]
+                select.group = [_column_of(select.scope, key) for key in items(node.keys())]
+                return select
             case "Deduplicate":
                 raise NoTextError("dropDuplicates of some columns, which keeps any row of each group")
             case "EventTimeWatermark":  # only a stream drops late rows
@@ -124,8 +134,27 @@ class FrameText:
                 return select
             case "GlobalLimit" | "LocalLimit" | "Offset":
                 return self._select_limit(node)
+            case "LocalRelation":
+                return self._select_values(node)
+            case "Range":
+                shown = f"range({node.start()}, {node.end()}, {node.step()})"
+                return self._select_constant(node, shown)
             case _:
                 raise NoTextError(f"the operator {name}")
+
+    def _select_values(self, node: JavaObject) -> _Select:
+        output, rows = list(items(node.output())), list(items(node.data()))
+        if not 0 < len(rows) <= _MOST_VALUES:
+            raise NoTextError(f"{len(rows)} constant rows")
+        texts = (", ".join(_constant_text(row.get(i, a.dataType()), a) for i, a in enumerate(output)) for row in rows)
+        return self._select_constant(node, f"VALUES {', '.join(f'({text})' for text in texts)}")
+
+    def _select_constant(self, node: JavaObject, shown: str) -> _Select:
+        """Constant rows, as a FROM item."""
+        alias = self._new_alias("t")
+        names = {a.exprId().id(): _name_text(a.name()) for a in items(node.output())}
+        scope = {number: f"{alias}.{name}" for number, name in names.items()}
+        return _Select(f"{shown} AS {alias} ({', '.join(names.values())})", scope)
 
     def _select_relation(self, node: JavaObject) -> _Select:
         relation = self._sandbox.relation_of(node)
@@ -184,12 +213,12 @@ class FrameText:
         scope = left.scope if kind in _ONE_SIDED else both.scope
         return _Select(f"{left.source} {_JOINS[kind]} {right.source}{on}", scope, is_join=True)
 
-    def _select_union(self, node: JavaObject) -> _Select:
+    def _select_union(self, node: JavaObject, operation: str) -> _Select:
         parts = [self._select_columns(child) for child in items(node.children())]
         alias = self._new_alias("t")
         names = [name for _, _, name in parts[0].columns or ()]
         scope = {a.exprId().id(): f"{alias}.{_name_text(n)}" for a, n in zip(items(node.output()), names, strict=True)}
-        return _Select(f"({' UNION ALL '.join(map(_render_select, parts))}) AS {alias}", scope)
+        return _Select(f"({f' {operation} '.join(map(_render_select, parts))}) AS {alias}", scope)
 
     def _select_limit(self, node: JavaObject) -> _Select:
         child = node.child()
@@ -260,10 +289,18 @@ class FrameText:
         match name:
             case "AttributeReference":
                 return _column_of(select.scope, node)
-            case "Alias":
+            case "Alias" | "KnownNullable" | "KnownNotNull":
                 return self._expression_text(node.child(), select)
             case "Literal":
                 return literal_text(node)
+            case "LambdaFunction":
+                names = [_name_text(str(v.name())) for v in items(node.arguments())]
+                shown = names[0] if len(names) == 1 else f"({', '.join(names)})"
+                return f"{shown} -> {self._expression_text(node.function(), select)}"
+            case "NamedLambdaVariable":
+                return _name_text(str(node.name()))
+            case "AggregateExpression" if pivot_of(node) is not None:
+                raise NoTextError("a pivot")
             case "AggregateExpression":
                 function = node.aggregateFunction()
                 args = ", ".join(self._expression_text(a, select) for a in items(function.children()))
@@ -275,16 +312,7 @@ class FrameText:
                     f"{self._expression_text(node.windowFunction(), select)} OVER "
                     f"({self._window_text(node.windowSpec(), select)})"
                 )
-            case (
-                "PythonUDF"
-                | "ScalaUDF"
-                | "ScalarSubquery"
-                | "Exists"
-                | "ListQuery"
-                | "LambdaFunction"
-                | "Invoke"
-                | "StaticInvoke"
-            ):
+            case "PythonUDF" | "ScalaUDF" | "ScalarSubquery" | "Exists" | "ListQuery" | "Invoke" | "StaticInvoke":
                 raise NoTextError(name)
         children = [] if name in _RANKS else parameters_of(self._sandbox, node)
         return write_node(self._sandbox, node, [self._expression_text(c, select) for c in children])
@@ -308,6 +336,25 @@ def _column_of(scope: dict[int, str], attribute: JavaObject) -> str:
     if (text := scope.get(attribute.exprId().id())) is None:
         raise NoTextError("a column of an outer query")
     return text
+
+
+def _constant_text(value: object, column: JavaObject) -> str:
+    """A value of constant rows, in Catalyst's internal form, as SQL."""
+    kind = str(column.dataType().catalogString())
+    if value is None:
+        return f"CAST(NULL AS {column.dataType().sql()})"
+    match kind:
+        case "string":
+            return string_text(value.toString() if isinstance(value, JavaObject) else str(value))
+        case "date":
+            return f"date_from_unix_date({value})"
+        case "timestamp":
+            return f"timestamp_micros({value}L)"
+        case "boolean" | "tinyint" | "smallint" | "int" | "bigint" | "float" | "double":
+            return f"CAST('{value}' AS {kind})"
+        case _ if kind.startswith("decimal"):
+            return f"CAST('{value}' AS {kind})"
+    raise NoTextError(f"constant rows with a column of type {kind}")
 
 
 def _is_plain(name: str) -> bool:

@@ -214,7 +214,7 @@ def test_a_view_of_a_dataframe_is_shown_as_the_equivalent_select(session: Sessio
         "SELECT orders.shop, count(1) AS n, sum(orders.amount) AS total, "
         "max(orders.day) AS last FROM orders GROUP BY orders.shop"
     )
-    assert set(VIEWS) - set(shown) <= {"words", "either", "by_spark", "hourly", "of_view", "pivoted", "rolled", "above"}
+    assert set(VIEWS) - set(shown) <= {"words", "either", "by_spark", "of_view", "pivoted", "rolled", "above"}
 
 
 def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> None:
