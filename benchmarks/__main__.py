@@ -14,6 +14,8 @@ These benchmarks have their own options and are not in `all`:
     python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow;
                                                  minutes
     python -m benchmarks bills                   rows of the bills of deployments beside those that epochs read; minutes
+    python -m benchmarks declarative             a declarative pipeline: 1 % more input, beside `spark-pipelines run`;
+                                                 minutes
     python -m benchmarks commands                CPU seconds of each command on the flights and on a new project;
                                                  minutes
     python -m benchmarks arrival-latency         from a file's arrival to readers, beside Structured Streaming; three
@@ -74,6 +76,7 @@ ALONE = {
     "airflow": "benchmarks.airflow_run",
     "cold-start": "benchmarks.cold_start",
     "bills": "benchmarks.bills",
+    "declarative": "benchmarks.declarative",
     "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
     "arrival-latency": "benchmarks.arrival_latency",
