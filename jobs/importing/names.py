@@ -24,7 +24,8 @@ def relation_name(schema: str, name: str) -> str:
 
 
 def _allowed_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9_]", "_", name.lower())
+    word = re.sub(r"[^a-z0-9_]", "_", name.lower())[:100]
+    return f"_{word}"[:100] if word[:1].isdigit() else word
 
 
 def relation_text(relation: str) -> str:

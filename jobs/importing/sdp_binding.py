@@ -14,9 +14,10 @@ from tussock.jobs.importing.project import Model
 from tussock.jobs.importing.sdp_reads import DESCRIBED, SourceRead
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, resolve_name, schema_of
 from tussock.jobs.logical.script import ScriptStatement
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.statements import CreatePlainView, CreateSource, CreateView
+from tussock.jobs.logical.statements import CreatePlainView, CreateSchema, CreateSource, CreateView
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.settings.variables import substituted_in_sql
@@ -26,6 +27,7 @@ from tussock.jobs.sources.listing import absolute_path, list_files
 from tussock.jobs.sources.preview import preview_source
 from tussock.jobs.spark.sql_errors import from_spark
 from tussock.jobs.spark.type_names import name_of_type
+from tussock.jobs.sql.qualified_names import under_own_name
 from tussock.jobs.sql.sandbox import Sandbox, items
 from tussock.jobs.sql.spark_text import NoTextError
 from tussock.jobs.statements.statement_maker import StatementMaker
@@ -87,6 +89,8 @@ class ProjectBinding:
     def add(self, model: Model, root: Path) -> bool:
         """Bind a model's statement. False: the engine refuses it, and the judge of the import gives the reason."""
         text = substituted_in_sql(model.statement, {"data": str(root)}, model.place.file)
+        if (schema := schema_of(model.name)) != DEFAULT_SCHEMA:
+            self._draft.add_statement(CreateSchema(schema, if_not_exists=True))
         try:
             bound, _ = self._maker.bind_statement(self._draft.catalog, self._meta.read_latest(), ScriptStatement(text))
             match bound:
@@ -123,7 +127,7 @@ class ProjectBinding:
         with sandbox.active():
             known = sandbox.relations[relation]
             dataset = sandbox.exposed_dataset if known.kind is RelationKind.SOURCE else sandbox.dataset_of
-            return DataFrame(dataset(known), sandbox.session)
+            return DataFrame(under_own_name(sandbox.session, dataset(known), relation), sandbox.session)
 
     def select_of_frame(self, frame: DataFrame) -> str:
         """The SELECT of a DataFrame over relations. Raises NoSelectError."""
@@ -145,7 +149,7 @@ class ProjectBinding:
         from tussock.jobs.importing.sdp_queries import find_references
 
         for reference in find_references(self.sandbox, source):
-            bind(reference.parts[-1].lower())
+            bind(resolve_name(reference.parts))
         sandbox = self.sandbox
         with sandbox.active():
             yield sandbox

@@ -4,26 +4,35 @@
 the relations of the pipeline. Everything else is Spark's.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import add, and_
 from typing import Any
 
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, FloatType, MapType, StructField, StructType
 
 from tussock.jobs.importing.sdp_binding import Bind, NoSelectError, ProjectBinding
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError, read_of_options
 from tussock.jobs.importing.sdp_recorder import FrameQuery, describe_error
-from tussock.jobs.importing.sdp_words import DatasetKind
+from tussock.jobs.importing.sdp_words import DatasetKind, UseWords, read_file_words
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
-from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import from_spark
 from tussock.statestore.errors import InputError
 
+_WITHOUT_EFFECT = re.compile(r"spark\.(databricks|sql\.(shuffle|adaptive|streaming|files|autoBroadcast))\b.*")
+_LATE_CLOCK = (
+    "it reads the clock, and its input has no moment for each row, as files have; add the column with the clock where "
+    "the files are read"
+)
 _PATH_READS = ("csv", "json", "parquet", "orc", "text", "xml")
 
 
@@ -43,6 +52,7 @@ class ProjectFrames:
         relation_of_table: the relation of a name, resolved.
         relation_of_read: the source of a read by location.
         text_of_sql: a query's text over relations.
+        use: the effect of a USE in the file that runs.
     """
 
     def __init__(
@@ -51,8 +61,9 @@ class ProjectFrames:
         relation_of_table: Callable[[str], str],
         relation_of_read: Callable[[SourceRead], str],
         text_of_sql: Callable[[str], str],
+        use: Callable[[UseWords], None],
     ) -> None:
-        self._binding, self._text_of_sql = binding, text_of_sql
+        self._binding, self._text_of_sql, self._use = binding, text_of_sql, use
         self._relation_of_table, self._relation_of_read = relation_of_table, relation_of_read
         self._bind: Bind | None = None  # while the function of a dataset runs
         self._in_stream = False
@@ -70,7 +81,8 @@ class ProjectFrames:
         except InputError:
             raise
         except PySparkException as err:
-            raise QueryFunctionError(from_spark(err, SourceText("")).reason) from err
+            reason = from_spark(err, SourceText("")).reason
+            raise QueryFunctionError(_LATE_CLOCK if quote_name(INGESTED_AT) in reason else reason) from err
         except Exception as err:  # the code of the user may raise anything
             if isinstance(err.__cause__, InputError):
                 raise err.__cause__ from err
@@ -91,13 +103,32 @@ class ProjectFrames:
         return self._frame_of(self._relation_of_read(read))
 
     def query(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
-        """The DataFrame of a query, as SparkSession.sql."""
+        """The DataFrame of a query, as SparkSession.sql. USE holds for the following definitions of the file."""
         if arguments or options:
             raise UnsupportedReadError("spark.sql with arguments", "write the values into the text")
+        if self._bind is None and text.split()[:1] in (["USE"], ["use"]):
+            for words in read_file_words(text):
+                if isinstance(words, UseWords):
+                    self._use(words)
+            return self._binding.sandbox.session.range(0)
         rewritten = self._text_of_sql(text)
         frame = self._binding.frame_of_sql(rewritten, self._require_bind())
         self._texts.append((frame, rewritten))
         return frame
+
+    def constant_rows(self, made: DataFrame) -> DataFrame:
+        """Rows of the file's own, as VALUES, so that they have a text."""
+        fields = made.schema.fields
+        if any(isinstance(f.dataType, ArrayType | MapType | StructType | BinaryType) for f in fields):
+            raise UnsupportedReadError(
+                "createDataFrame with nested or binary columns", "put the rows into a file, and read it"
+            )
+        names = ", ".join(quote_name(f.name) for f in fields)
+        rows = made.select(*(F.col(quote_name(f.name)).cast("string") for f in fields)).collect()
+        if not rows:
+            return made
+        texts = (", ".join(_value_text(value, f) for value, f in zip(row, fields, strict=True)) for row in rows)
+        return self.session.sql(f"SELECT * FROM VALUES {', '.join(f'({text})' for text in texts)} AS t ({names})")
 
     def _frame_of(self, relation: str) -> DataFrame:
         self._require_bind()(relation)
@@ -117,7 +148,7 @@ class ProjectFrames:
 
     def file_variables(self, settings: Mapping[str, str]) -> dict[str, object]:
         """The globals of a file."""
-        spark = _ProjectSpark(self, settings)
+        spark = _ProjectSpark(self, dict(settings))
         return {"spark": spark, "display": lambda *_, **__: None, "dbutils": _NoUtilities()}
 
     @contextmanager
@@ -132,13 +163,17 @@ class ProjectFrames:
         finally:
             self._in_stream = before
 
+    def note_stream(self) -> None:
+        """Note that the dataset whose function runs is a stream, also if it is a temporary view."""
+        self._in_stream = self._bind is not None
+
     def _clock(self, function: Callable[[], Column], moment: Callable[[], Column]) -> Callable[[], Column]:
         return lambda: moment() if self._in_stream else function()
 
     @contextmanager
-    def standing_in(self) -> Iterator[None]:
+    def standing_in(self, settings: Mapping[str, str]) -> Iterator[None]:
         """Make the class SparkSession return the stand-in inside the block, for files that ask it for a session."""
-        spark = _ProjectSpark(self, {})
+        spark = _ProjectSpark(self, dict(settings))
         functions = {
             "current_timestamp": self._clock(F.current_timestamp, lambda: F.col(INGESTED_AT)),
             "now": self._clock(F.now, lambda: F.col(INGESTED_AT)),
@@ -146,6 +181,7 @@ class ProjectFrames:
             "input_file_name": lambda: F.col(f"{METADATA}.file_path"),
         }
         of_spark = {name: getattr(F, name) for name in functions}
+        dropna = ClassicDataFrame.dropna
         names = ("active", "getActiveSession")
         before = {name: SparkSession.__dict__[name] for name in names}
         builder = SparkSession.Builder.getOrCreate
@@ -153,10 +189,12 @@ class ProjectFrames:
             for name in names:
                 setattr(SparkSession, name, staticmethod(lambda: spark))
             F.__dict__.update(functions)
+            ClassicDataFrame.dropna = _drop_nulls  # type: ignore[method-assign, assignment]
             SparkSession.Builder.getOrCreate = lambda _: spark  # type: ignore[method-assign, assignment, return-value]
             yield
         finally:
             F.__dict__.update(of_spark)
+            ClassicDataFrame.dropna = dropna  # type: ignore[method-assign]
             SparkSession.Builder.getOrCreate = builder  # type: ignore[method-assign]
             for name in names:
                 setattr(SparkSession, name, before[name])
@@ -170,7 +208,7 @@ class ProjectFrames:
 class _ProjectSpark:
     """`spark` in a file of the project."""
 
-    def __init__(self, frames: ProjectFrames, settings: Mapping[str, str]) -> None:
+    def __init__(self, frames: ProjectFrames, settings: dict[str, str]) -> None:
         self._frames, self._settings = frames, settings
 
     @property
@@ -179,6 +217,7 @@ class _ProjectSpark:
 
     @property
     def readStream(self) -> "_ProjectReader":
+        self._frames.note_stream()
         return _ProjectReader(self._frames)
 
     @property
@@ -190,6 +229,9 @@ class _ProjectSpark:
 
     def sql(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
         return self._frames.query(text, *arguments, **options)
+
+    def createDataFrame(self, *arguments: Any, **options: Any) -> DataFrame:
+        return self._frames.constant_rows(self._frames.session.createDataFrame(*arguments, **options))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frames.session, name)
@@ -207,7 +249,7 @@ class _NoUtilities:
 class _ProjectConf:
     """`spark.conf`: the settings of the project, then those of Spark."""
 
-    def __init__(self, settings: Mapping[str, str], session: SparkSession) -> None:
+    def __init__(self, settings: dict[str, str], session: SparkSession) -> None:
         self._settings, self._session = settings, session
 
     def get(self, key: str, *default: Any) -> Any:
@@ -218,7 +260,11 @@ class _ProjectConf:
         raise KeyError(f"{key!r}: add it to `configuration` of spark-pipeline.yml")
 
     def set(self, key: str, value: Any) -> None:
-        raise UnsupportedReadError(f"spark.conf.set({key!r})", "add it to `configuration` of spark-pipeline.yml")
+        if key.startswith("spark.") and not _WITHOUT_EFFECT.match(key):
+            raise UnsupportedReadError(
+                f"spark.conf.set({key!r})", "remove it: a pipeline reads and computes by Tussock's own settings"
+            )
+        self._settings[key] = str(value)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session.conf, name)
@@ -271,12 +317,33 @@ class _ProjectReader:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _PATH_READS:
-            raise AttributeError(f"the reader has no {name!r} that `tussock import` knows")
+            raise AttributeError(f"a reader's {name!r} has no counterpart in `tussock import`")
 
         def read(path: str, schema: Any = None, **options: Any) -> DataFrame:
             return self.load(path, name, schema, **options)
 
         return read
+
+
+def _drop_nulls(
+    frame: DataFrame, how: str = "any", thresh: int | None = None, subset: str | Sequence[str] | None = None
+) -> DataFrame:
+    """As DataFrame.dropna, by conditions that have a text. NaN counts as NULL."""
+    names = frame.columns if subset is None else [subset] if isinstance(subset, str) else list(subset)
+    least = (len(names) if how == "any" else 1) if thresh is None else thresh
+    kinds = {f.name.lower(): f.dataType for f in frame.schema.fields}
+    conditions = list[Column]()
+    for name in names:
+        column = F.col(quote_name(name))
+        is_float = isinstance(kinds[name.lower()], DoubleType | FloatType)
+        conditions.append(column.isNotNull() & ~F.isnan(column) if is_float else column.isNotNull())
+    if least == len(conditions):
+        return frame.where(reduce(and_, conditions))
+    return frame.where(reduce(add, (F.when(c, 1).otherwise(0) for c in conditions)) >= least)
+
+
+def _value_text(value: str | None, field: StructField) -> str:
+    return f"CAST({'NULL' if value is None else string_text(value)} AS {field.dataType.simpleString()})"
 
 
 def _option_text(value: Any) -> str:

@@ -13,19 +13,35 @@ A dataset is resolved when another one first reads it, so the order of the files
     AUTO CDC               CREATE FLOW … AS AUTO CDC INTO target
     expectation            DROP ROW: a condition of the view. Otherwise an assertion
     a table of a catalog   a source at the place of `--source name=path`, or refused with that remedy
+
+Names of the project's catalog and schema (`catalog` and `database` of spark-pipeline.yml) belong to the default schema
+of the pipeline, so equal files come from every target. Other schemas keep their names:
+
+    silver.orders, main.silver.orders      silver.orders        with `catalog: main`
+    lake.silver.orders                     lake_silver.orders   a schema of another catalog
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, chdir
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.judge import file_of
+from tussock.jobs.importing.names import relation_name, relation_text
 from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest, Script, Severity
 from tussock.jobs.importing.sdp_frames import ProjectFrames
-from tussock.jobs.importing.sdp_queries import Reference, find_clocks, find_references, name_in_query, replace_settings
+from tussock.jobs.importing.sdp_queries import (
+    Reference,
+    find_clocks,
+    find_qualifiers,
+    find_references,
+    name_in_query,
+    replace_settings,
+    unknown_setting,
+)
 from tussock.jobs.importing.sdp_reads import SourceRead, read_of_call, read_of_options
 from tussock.jobs.importing.sdp_recorder import (
     FrameQuery,
@@ -50,12 +66,14 @@ from tussock.jobs.importing.sdp_words import (
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
 from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.importing.sdp_binding import ProjectBinding
 
+_STREAM = re.compile(r"STREAM[\s(]", re.IGNORECASE)
 Query = WrittenQuery | FrameQuery
 Name = tuple[str, ...]
 
@@ -136,7 +154,7 @@ def read_sdp_project(
 
 class _Reading:
     def __init__(self, spec: SdpSpec, name: str, sources: Mapping[str, SourcePlace], binding: "ProjectBinding") -> None:
-        self._spec, self._name, self._sources, self._binding = spec, name, dict(sources), binding
+        self._spec, self._name, self._binding = spec, name, binding
         self._datasets: dict[Name, _Dataset] = {}
         self._models: dict[str, Model] = {}
         self._assertions: list[ProjectTest] = []
@@ -147,15 +165,22 @@ class _Reading:
         self._reading_notes: list[list[str]] = []
         self._of_files: set[str] = set()  # sources of files, which have hidden columns
         self._current: list[_Dataset] = []
-        self._frames = ProjectFrames(binding, self._relation_of_table, self._relation_of_read, self._text_of_sql)
+        self._frames = ProjectFrames(
+            binding, self._relation_of_table, self._relation_of_read, self._text_of_sql, self._use_in_python
+        )
         self._recorder = Recorder(spec.root, self._frames.sql_of_column)
+        self._python_scope = own = self._scope_of("")  # of the Python file that runs
+        self._sources = {
+            self._relation_name(self._full_name(_split_name(given), own)): place for given, place in sources.items()
+        }
 
     def project(self) -> ForeignProject:
         folders = tuple(dict.fromkeys((self._spec.root, *(f.parent for f in self._spec.files if f.suffix == ".py"))))
         with ExitStack() as stack:
             if any(file.suffix == ".py" for file in self._spec.files):
                 stack.enter_context(recording(self._recorder, folders, self._frames.read_table))
-                stack.enter_context(self._frames.standing_in())
+                stack.enter_context(self._frames.standing_in(self._spec.configuration))
+                stack.enter_context(chdir(self._spec.root))  # as Spark runs them
             self._read_files()
             for dataset in list(self._datasets.values()):
                 self._resolve_dataset(dataset)
@@ -212,8 +237,8 @@ class _Reading:
                     late.append((words, scope, ProjectPlace(file, words.place.line), None))
                 case SettingWords(key, value):
                     scope = _Scope(file, {**scope.settings, key: value}, scope.catalog, scope.schema)
-                case UseWords(catalog, schema):
-                    scope = _Scope(file, scope.settings, catalog or scope.catalog, schema or scope.schema)
+                case UseWords():
+                    scope = self._scope_after(words, scope)
                 case UnreadableWords(written, place, reason):
                     shown = " ".join(written.split()[:6])
                     self._left_out.append(LeftOut("statement", shown, ProjectPlace(file, place.line), reason))
@@ -224,13 +249,14 @@ class _Reading:
         path: Path,
         late: "list[tuple[AppendWords | ChangesWords, _Scope, ProjectPlace, Query | None]]",
     ) -> None:
-        scope, recorder = self._scope_of(file), self._recorder
+        self._python_scope, recorder = self._scope_of(file), self._recorder
         before = len(recorder.datasets), len(recorder.appends), len(recorder.changes), len(recorder.left_out)
         try:
-            recorder.run_file(path, self._frames.file_variables(dict(scope.settings)))
+            recorder.run_file(path, self._frames.file_variables(self._python_scope.settings))
         except PythonFileError as err:
             reason = f"{err.reason}. Datasets that it defines after this line are unknown"
             self._left_out.append(LeftOut("file", file, ProjectPlace(file), reason))
+        scope = self._python_scope
         for recorded in recorder.datasets[before[0] :]:
             self._add_dataset(recorded.words, scope, recorded.file, recorded.query)
         for append in recorder.appends[before[1] :]:
@@ -242,13 +268,27 @@ class _Reading:
             late.append((changes.words, scope, changes.file, None))
         self._left_out += recorder.left_out[before[3] :]
 
+    def _use_in_python(self, words: UseWords) -> None:
+        self._python_scope = self._scope_after(words, self._python_scope)
+
+    def _scope_after(self, words: UseWords, scope: _Scope) -> _Scope:
+        """A scope after USE. USE CATALOG alone means the project's schema in that catalog."""
+        if words.catalog is None:
+            return replace(scope, schema=words.schema)
+        return replace(scope, catalog=words.catalog, schema=words.schema or self._spec.schema)
+
     def _add_dataset(self, words: DatasetWords, scope: _Scope, place: ProjectPlace, query: Query | None) -> None:
         key = self._full_name(words.name, scope)
         if key in self._datasets:
             first = self._datasets[key].place
             self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, f"{first} defines it too"))
             return
-        dataset = self._datasets[key] = _Dataset(self._relation_name(key), words, scope, place)
+        name = self._relation_name(key)
+        if (other := next((d for d in self._datasets.values() if d.name == name), None)) is not None:
+            reason = f"its name in the pipeline is {name}, as that of {'.'.join(other.words.name)} ({other.place})"
+            self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason))
+            return
+        dataset = self._datasets[key] = _Dataset(name, words, scope, place)
         if query is not None:
             dataset.flows.append(_Flow(query, scope, place))
 
@@ -268,19 +308,30 @@ class _Reading:
     # --- names --------------------------------------------------------------------------------------------------------
 
     def _full_name(self, parts: Sequence[str], scope: _Scope) -> Name:
-        """Catalog, schema and name in lower case; "" for an unknown catalog or schema."""
-        given = [part.lower() for part in parts if part]
+        """Catalog, schema and name in lower case; "" for an unknown catalog."""
+        given = [part.lower() for part in parts if part][-3:]
         if len(given) == 2 and given[0] == "live":
-            given = given[1:]
-            return (self._spec.catalog or "").lower(), (self._spec.schema or "").lower(), given[0]
-        catalog, schema = (scope.catalog or "").lower(), (scope.schema or "").lower()
-        return (*(catalog, schema)[: max(0, 3 - len(given))], *given[-3:])
+            return self._own_catalog, self._own_schema, given[1]
+        defaults = ((scope.catalog or "").lower(), (scope.schema or DEFAULT_SCHEMA).lower())
+        return (*defaults[: 3 - len(given)], *given)
 
     def _relation_name(self, key: Name) -> str:
         """The name of a relation: with its schema, unless that is the project's."""
-        *_, schema, name = key
-        own = (self._spec.schema or "").lower()
-        return _plain_name(name if schema in ("", own) else f"{schema}_{name}")
+        catalog, schema, name = key
+        is_own = catalog in ("", "spark_catalog", self._own_catalog)
+        if is_own and schema == self._own_schema:
+            return relation_name("", name)
+        if is_own and schema != DEFAULT_SCHEMA:
+            return relation_name(schema, name)
+        return relation_name(f"{catalog or 'spark'}_{schema}", name)
+
+    @property
+    def _own_catalog(self) -> str:
+        return (self._spec.catalog or "").lower()
+
+    @property
+    def _own_schema(self) -> str:
+        return (self._spec.schema or DEFAULT_SCHEMA).lower()
 
     def _find_dataset(self, parts: Sequence[str], scope: _Scope) -> _Dataset | None:
         key = self._full_name(parts, scope)
@@ -414,14 +465,17 @@ class _Reading:
         if not dataset.flows:
             raise RefusedDatasetError("no flow fills it", "add CREATE FLOW … AS INSERT INTO, or AS AUTO CDC INTO")
         select = self._select_of_flows(dataset)
-        drops = [e.condition for e in words.expectations if e.violation is Violation.DROP]
+        drops = [
+            _with_settings(e.condition, dataset.scope) for e in words.expectations if e.violation is Violation.DROP
+        ]
         columns = "" if words.columns is None else f" ({', '.join(map(quote_name, words.columns))})"
         if drops:
             conditions = " AND ".join(f"({condition})" for condition in drops)
-            select = f"SELECT * FROM (\n{select}\n) AS {name}{columns}\nWHERE {conditions}"
+            alias = quote_name(split_name(name)[1])
+            select = f"SELECT * FROM (\n{select}\n) AS {alias}{columns}\nWHERE {conditions}"
             columns = ""
         kind = "VIEW" if words.kind is DatasetKind.TEMPORARY_VIEW else "MATERIALIZED VIEW"
-        return f"CREATE {kind} {name}{columns} AS\n{select}"
+        return f"CREATE {kind} {relation_text(name)}{columns} AS\n{select}"
 
     def _select_of_flows(self, dataset: _Dataset) -> str:
         """The rows of all flows. Spark matches the columns of flows by name."""
@@ -457,10 +511,10 @@ class _Reading:
         (reference,) = find_references(self._binding.sandbox, source)
         relation = self._relation_of_reference(reference, scope)
         snapshot = "SNAPSHOT " if words.snapshots else ""
-        clauses = " ".join(replace_settings(words.clauses, scope.settings).split())
-        return (
-            f"CREATE FLOW {dataset.name}_changes AS AUTO CDC INTO {dataset.name} FROM {snapshot}{relation}\n{clauses}"
-        )
+        clauses = " ".join(_with_settings(words.clauses, scope).split())
+        target, read = relation_text(dataset.name), relation_text(relation)
+        flow = f"{dataset.name.replace('.', '_')}_changes"  # flows belong to no schema
+        return f"CREATE FLOW {flow} AS AUTO CDC INTO {target} FROM {snapshot}{read}\n{clauses}"
 
     def _select_of(self, query: Query, scope: _Scope) -> str:
         if isinstance(query, FrameQuery):
@@ -473,25 +527,23 @@ class _Reading:
 
     def _rewrite(self, query: WrittenQuery, scope: _Scope) -> str:
         """The text of a query with names of relations in place of the project's names and reads."""
-        source = SourceText(replace_settings(query.text, scope.settings), query.place)
+        source = SourceText(_with_settings(query.text, scope), query.place)
         parts: dict[tuple[int, int], str] = {}
-        relations = list[str]()
+        relations, is_stream = list[str](), self._current[-1].words.kind is DatasetKind.STREAMING_TABLE
         for reference in find_references(self._binding.sandbox, source):
+            is_stream |= _STREAM.match(source.text, reference.begin) is not None
             relation = self._relation_of_reference(reference, scope)
             relations.append(relation)
-            parts[reference.begin, reference.end] = name_in_query(relation, reference)
-        if self._is_first_stream(relations) and (clocks := find_clocks(source)):
+            qualifiers = find_qualifiers(source, relation, reference)
+            parts[reference.begin, reference.end] = name_in_query(relation, reference, by_schema=bool(qualifiers))
+            parts |= qualifiers
+        reads_files = len(relations) == 1 and relations[0] in self._of_files
+        if is_stream and reads_files and (clocks := find_clocks(source)):
             parts |= clocks
             self._reading_notes[-1].append(
                 "the clock in its query is the moment of the epoch that read the file (_ingested_at)"
             )
         return edit_source(source, parts).text if parts else source.text
-
-    def _is_first_stream(self, relations: list[str]) -> bool:
-        """Whether the query of a streaming table reads one source of files and nothing else."""
-        if len(relations) != 1 or self._current[-1].words.kind is not DatasetKind.STREAMING_TABLE:
-            return False
-        return relations[0] in self._of_files
 
     def _relation_of_reference(self, reference: Reference, scope: _Scope) -> str:
         if reference.arguments is None:
@@ -522,26 +574,40 @@ class _Reading:
     def _add_assertions(self, dataset: _Dataset) -> None:
         for expectation in dataset.words.expectations:
             if expectation.violation is not Violation.DROP:
-                self._assertions.append(_assertion_of(dataset, expectation))
+                self._assertions.append(self._assertion_of(dataset, expectation))
+
+    def _assertion_of(self, dataset: _Dataset, expectation: Expectation) -> ProjectTest:
+        fails = expectation.violation is Violation.FAIL
+        condition, refusal = expectation.condition, ""
+        try:
+            condition = _with_settings(condition, dataset.scope)
+        except RefusedDatasetError as err:
+            refusal = str(err)
+        assertion = ProjectTest(
+            f"{dataset.name}_{expectation.name}",
+            "expectation",
+            dataset.place,
+            f"SELECT * FROM {relation_text(dataset.name)} WHERE NOT coalesce(({condition}), false)",
+            (dataset.name,),
+            Severity.ERROR if fails else Severity.WARNING,
+            refusal=refusal,
+        )
+        files, number = set(map(file_of, self._assertions)), 1
+        while file_of(assertion) in files:  # names that differ in characters that no file's name has
+            number += 1
+            assertion = replace(assertion, name=f"{dataset.name}_{expectation.name}_{number}")
+        return assertion
 
 
-def _assertion_of(dataset: _Dataset, expectation: Expectation) -> ProjectTest:
-    fails = expectation.violation is Violation.FAIL
-    return ProjectTest(
-        f"{dataset.name}_{expectation.name}",
-        "expectation",
-        dataset.place,
-        f"SELECT * FROM {dataset.name} WHERE NOT coalesce(({expectation.condition}), false)",
-        (dataset.name,),
-        Severity.ERROR if fails else Severity.WARNING,
-    )
+def _with_settings(text: str, scope: _Scope) -> str:
+    """A text with the values of the settings. Raises RefusedDatasetError if one is unknown."""
+    filled = replace_settings(text, scope.settings)
+    if (unknown := unknown_setting(filled)) is not None:
+        raise RefusedDatasetError(
+            f"${{{unknown}}} has no value", f"add {unknown} to `configuration` of spark-pipeline.yml"
+        )
+    return filled
 
 
 def _split_name(name: str) -> tuple[str, ...]:
     return tuple(part.replace("``", "`").strip("`") for part in re.findall(r"`(?:[^`]|``)*`|[^.`]+", name))
-
-
-def _plain_name(name: str) -> str:
-    """A valid name of a relation."""
-    word = re.sub(r"[^a-z0-9_]", "_", name.lower())[:100]
-    return f"_{word}" if word[:1].isdigit() else word

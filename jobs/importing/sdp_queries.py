@@ -5,13 +5,15 @@ Spark parses the query, so its words decide which parts of the text are relation
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
+from tussock.jobs.importing.names import relation_text
 from tussock.jobs.logical.hidden_columns import INGESTED_AT
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.jobs.sql.sandbox import Sandbox, items
@@ -51,10 +53,16 @@ def replace_settings(text: str, settings: Mapping[str, str]) -> str:
     return _SETTING.sub(lambda match: settings.get(match[1].strip(), match[0]), text)
 
 
+def unknown_setting(text: str) -> str | None:
+    """The key of the first `${key}` that is left in a text."""
+    match = _SETTING.search(text)
+    return None if match is None else match[1].strip()
+
+
 def find_references(sandbox: Sandbox, source: SourceText) -> list[Reference]:
     """The relations and files that a query reads, in the order of the text. Raises SqlError for a syntax error."""
     with sandbox.active():
-        parsed = sandbox.parse_query(source)
+        parsed = sandbox.parse_as_written(source)
         tokens = tokens_of(source)
         references = {
             reference.begin: reference
@@ -80,12 +88,48 @@ def find_clocks(source: SourceText) -> dict[tuple[int, int], str]:
     return parts
 
 
-def name_in_query(name: str, reference: Reference) -> str:
-    """The text that replaces a reference: the name, under the alias by which the query's columns may name it."""
-    alias = reference.parts[-1]
-    if reference.has_alias or reference.arguments is not None or alias.lower() == name.rpartition(".")[2].lower():
-        return name
-    return f"{name} AS {quote_name(alias)}"
+def name_in_query(name: str, reference: Reference, *, by_schema: bool) -> str:
+    """The text that replaces a reference: the name, under the alias by which the query's columns may name it.
+
+    `by_schema`: columns are named by the schema too (find_qualifiers).
+    """
+    alias, text = reference.parts[-1], _with_schema(name) if by_schema else relation_text(name)
+    if reference.has_alias or reference.arguments is not None or alias.lower() == split_name(name)[1]:
+        return text
+    return f"{text} AS {quote_name(alias)}"
+
+
+def find_qualifiers(source: SourceText, relation: str, reference: Reference) -> dict[tuple[int, int], str]:
+    """The places where columns are named by a reference's schema, such as LIVE.orders.id, with the text for each.
+
+    Args:
+        relation: that replaces the reference.
+    """
+    if reference.has_alias or reference.arguments is not None or len(reference.parts) < 2:
+        return {}
+    parts = tuple(part.lower() for part in reference.parts)
+    is_renamed = parts[-1] != split_name(relation)[1]
+    qualifier = quote_name(reference.parts[-1]) if is_renamed else _with_schema(relation)
+    tokens, places = tokens_of(source), dict[tuple[int, int], str]()
+    for at, token in enumerate(tokens):
+        if token.kind not in ("word", "name") or (at > 0 and tokens[at - 1].text == "."):
+            continue
+        for length in range(len(parts), 1, -1):
+            chain = tokens[at : at + 2 * length]
+            if [t.text for t in chain[1::2]] == ["."] * length and _values(chain[::2]) == parts[-length:]:
+                places[token.start, chain[-2].end] = qualifier
+                break
+    return places
+
+
+def _with_schema(relation: str) -> str:
+    """The name of a relation with its schema, also if that is the default one."""
+    schema, _ = split_name(relation)
+    return f"{schema}.{relation_text(relation)}" if schema == DEFAULT_SCHEMA else relation_text(relation)
+
+
+def _values(tokens: Sequence[Token]) -> tuple[str, ...]:
+    return tuple(token.value().lower() for token in tokens)
 
 
 def _leaves_of(plan: JavaObject, withs: frozenset[str], has_alias: bool) -> Iterator[tuple[JavaObject, bool]]:

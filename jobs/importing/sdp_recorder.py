@@ -134,7 +134,7 @@ class Recorder:
             "apply_changes": self._create_changes,
             "create_auto_cdc_from_snapshot_flow": self._create_snapshots,
             "apply_changes_from_snapshot": self._create_snapshots,
-            "create_sink": self._leave_out("sink"),
+            "create_sink": self._create_sink,
             "foreach_batch_sink": self._leave_out("sink"),
             "on_event_hook": self._leave_out("event hook"),
             "expect": partial(_expect, Violation.WARN),
@@ -182,6 +182,16 @@ class Recorder:
             str(options.get("comment") or ""),
         )
         self.datasets.append(RecordedDataset(words, place, None))
+
+    def _create_sink(self, name: str, format: str, options: Mapping[str, str] | None = None) -> None:
+        """Record the rows of a sink as a dataset. Only the user can say where a pipeline publishes them."""
+        place = self._caller_place()
+        words = DatasetWords(
+            _parts_of(name), DatasetKind.STREAMING_TABLE, Place(place.line, 1), comment=f"rows for a sink of {format}"
+        )
+        self.datasets.append(RecordedDataset(words, place, None))
+        reason = f"its rows are the view {name}; name its place in pipeline.toml: [[publish]] with relations"
+        self.left_out.append(LeftOut(f"sink of {format}", name, place, reason))
 
     # --- flows --------------------------------------------------------------------------------------------------------
 

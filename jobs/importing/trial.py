@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.catalog.definition import source_of
-from tussock.jobs.importing.judge import Verdicts
+from tussock.jobs.importing.judge import Verdicts, schemas_in
 from tussock.jobs.importing.project import ForeignProject, Model, Script, models_in_order
 from tussock.jobs.logical.quoting import quote_name, string_text
+from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
@@ -107,6 +108,8 @@ def try_project(
         sources = _write_samples(project, models, sample, data, spark)
         store = stack.enter_context(TemporaryFolder("trial"))
         session = stack.enter_context(Session(store, spark))
+        for schema in schemas_in(project):
+            session.execute(f"CREATE SCHEMA {schema}")
         for model in models:
             text = sources.get(model.name) or substituted_in_sql(model.statement, {"data": str(project.root)}, "")
             session.execute(text, base=project.root)
@@ -159,6 +162,8 @@ def _write_samples(
     """Write the sample of each source as Parquet. Returns the statements of sources over these files."""
     statements = dict[str, str]()
     with _scratch_session(spark) as scratch:
+        for schema in schemas_in(project):
+            scratch.execute(f"CREATE SCHEMA {schema}")
         for model in models:
             if model.script is not Script.SOURCES:
                 continue
@@ -173,7 +178,7 @@ def _write_samples(
             columns = ", ".join(f"{quote_name(c.name)} {c.type}" for c in relation.columns)
             place = string_text(str(data / model.name))
             statements[model.name] = (
-                f"CREATE SOURCE {quote_name(model.name)} ({columns}) USING parquet OPTIONS (path {place})"
+                f"CREATE SOURCE {sql_name(model.name)} ({columns}) USING parquet OPTIONS (path {place})"
             )
     return statements
 
@@ -250,6 +255,7 @@ def _run_by_spark(
 
     from tussock.jobs.spark.session import sql_session
     from tussock.jobs.sql.plain_view import plain_view_of, register_view
+    from tussock.jobs.sql.qualified_names import query_rows
     from tussock.jobs.statements.transaction import query_of
 
     sql = sql_session(spark, session.time_zone)
@@ -263,7 +269,7 @@ def _run_by_spark(
                 query, names = query_of(relation)
                 place, begun, reason = data / f".full-{relation.name}", time.perf_counter(), ""
                 try:
-                    frame = sql.sql(query)
+                    frame = query_rows(sql, query)
                     (frame.toDF(*names) if names else frame).write.parquet(str(place))
                 except PySparkException as err:  # a hidden column of sources, for example
                     reason = f"Spark alone cannot compute it: {str(err).partition(chr(10))[0]}"

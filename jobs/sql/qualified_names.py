@@ -18,7 +18,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from tussock.jobs.logical.quoting import quote_name
-from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, resolve_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, resolve_name, split_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.session import activated_session
@@ -103,6 +103,18 @@ def name_beside_with(session: SparkSession, name: str) -> str:
 
 def under_alias(session: SparkSession, rows: JavaObject, named: JavaObject) -> JavaObject:
     """A Dataset (JVM) under the alias of a SubqueryAlias of a parsed plan, with its schema."""
+    return _under_identifier(session, rows, named.identifier())
+
+
+def under_own_name(session: SparkSession, rows: JavaObject, relation: str) -> JavaObject:
+    """The Dataset (JVM) of a relation of a schema, whose columns may be named by it, as of a table of a catalog."""
+    schema, name = split_name(relation)
+    schemas = getattr(session._jvm, "org.apache.spark.api.python.PythonUtils").toSeq([schema])
+    identifier = getattr(session._jvm, f"{_CATALYST}.AliasIdentifier")(name, schemas)
+    return _under_identifier(session, rows, identifier)
+
+
+def _under_identifier(session: SparkSession, rows: JavaObject, identifier: JavaObject) -> JavaObject:
     companion = getattr(getattr(session._jvm, f"{_CATALYST}.plans.logical.SubqueryAlias$"), "MODULE$")
-    plan = companion.apply(named.identifier(), rows.queryExecution().analyzed())
+    plan = companion.apply(identifier, rows.queryExecution().analyzed())
     return getattr(session._jvm, "org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan)

@@ -1,5 +1,6 @@
 """Declarative pipelines, imported and run, compared with the same functions and queries run by Spark itself."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from types import ModuleType
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from benchmarks.declarative import rows_of
 from tests.support.runners import here
 from tests.support.truth.compare import assert_same_answer
 from tussock.jobs.importing.imports import ImportOutcome, ImportReport, import_project
@@ -154,6 +157,9 @@ def test_a_project_equals_its_own_run_by_spark_before_and_after_a_change(spark: 
                 for name, text in CHANGE.items():
                     (root / "data" / name / "2026.csv").write_text(text, encoding="utf-8")
                 session.flush()
+            else:  # recorded from `spark-pipelines run` of Spark 4.2 over the example
+                recorded = json.loads((Path(__file__).parent / "cases/bakery_by_spark_pipelines.json").read_text())
+                assert {name: sorted(rows_of(session.read(name)).elements()) for name in recorded} == recorded
             expected = bakery_by_spark(spark.newSession(), root / "data")
             for name in ("order_totals", "returned_orders", "daily_sales", "best_products", "customer_totals"):
                 assert_same_answer(session.read(name), expected[name].toArrow(), name)
@@ -230,7 +236,7 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
     assert taken["orders_clean_known"] is taken["orders_clean_has_id"] is ImportOutcome.TEST
     assert "rand() is not supported" in reason_of(report, "shuffled")
     assert reason_of(report, "shuffled_count") == "it reads shuffled, which was not taken"
-    assert "`--source nyctaxi_trips=PATH`" in reason_of(report, "nyctaxi_trips")
+    assert "`--source samples_nyctaxi.trips=PATH`" in reason_of(report, "samples_nyctaxi.trips")
     assert "dropDuplicates of some columns" in reason_of(report, "newest") or "keeps any" in reason_of(report, "newest")
     assert taken["collected"] is ImportOutcome.NOT_TAKEN
     assert any("expected CREATE" in line.reason for line in report.lines)
@@ -254,10 +260,161 @@ def test_a_table_of_a_catalog_is_read_at_the_place_of_the_option(spark: SparkSes
     (tmp_path / "trips").mkdir()
     (tmp_path / "trips" / "1.csv").write_text("id,fare\n1,2.5\n2,3.5\n", encoding="utf-8")
     spec = write_project(tmp_path / "shop", a_sql="CREATE MATERIALIZED VIEW t AS SELECT trips.id FROM nyc.trips")
-    project, report = import_files(spark, spec, tmp_path, nyc_trips=str(tmp_path / "trips"))
+    project, report = import_files(spark, spec, tmp_path, **{"nyc.trips": str(tmp_path / "trips")})
     assert not report.refused
     with running(project, report, tmp_path / "store", spark) as session:
         assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+SCHEMAS_SPEC = """\
+name: shop
+storage: file:///tmp/none
+catalog: main
+database: sales
+libraries: [{glob: {include: transformations/**}}]
+"""
+SCHEMAS_SQL = f"""
+CREATE STREAMING TABLE bronze.orders AS SELECT * FROM STREAM read_files(
+  'data/orders', format => 'json', schema => '{ROWS}');
+CREATE MATERIALIZED VIEW `orders` (CONSTRAINT `has id` EXPECT (id IS NOT NULL)) AS
+SELECT main.bronze.orders.id, bronze.orders.amount, orders.customer FROM main.bronze.orders WHERE op <> 'D';
+CREATE MATERIALIZED VIEW gold.totals AS
+SELECT o.customer, sum(o.amount) AS total, count(b.id) AS events
+FROM main.sales.orders o LEFT JOIN bronze.orders b ON b.id = o.id GROUP BY o.customer;
+USE SCHEMA silver;
+CREATE MATERIALIZED VIEW orders (CONSTRAINT large EXPECT (amount > 3) ON VIOLATION DROP ROW) AS
+WITH orders AS (SELECT * FROM bronze.orders) SELECT orders.id, orders.amount FROM orders;
+CREATE MATERIALIZED VIEW both AS
+SELECT silver.orders.id, sales.orders.customer FROM silver.orders JOIN sales.orders
+ON silver.orders.id = sales.orders.id;
+CREATE STREAMING TABLE newest;
+CREATE FLOW f AS AUTO CDC INTO newest FROM STREAM(bronze.orders) KEYS (id)
+APPLY AS DELETE WHEN op = 'D' SEQUENCE BY at COLUMNS (id, amount) STORED AS SCD TYPE 1;
+"""
+SCHEMAS_PYTHON = """
+from pyspark import pipelines as dp
+from pyspark.sql.functions import col
+
+for name in ("bronze", "silver"):
+
+    @dp.materialized_view(name=f"{name}.counts")
+    def counts(name=name):
+        return spark.read.table(f"{name}.orders").groupBy(col("orders.id")).count()
+
+
+@dp.materialized_view
+def counts():
+    silver, bronze = spark.read.table("silver.counts").alias("s"), spark.sql("SELECT counts.* FROM bronze.counts")
+    return silver.join(bronze.alias("b"), "id").select("id", col("s.count").alias("few"), col("b.count").alias("all"))
+"""
+#: What the datasets are, over the rows of the file.
+SCHEMAS_ANSWERS = {
+    "orders": "SELECT id, amount, customer FROM rows WHERE op <> 'D'",
+    "gold.totals": (
+        "SELECT o.customer, sum(o.amount) AS total, count(b.id) AS events "
+        "FROM (SELECT * FROM rows WHERE op <> 'D') o LEFT JOIN rows b ON b.id = o.id GROUP BY o.customer"
+    ),
+    "silver.orders": "SELECT id, amount FROM rows WHERE amount > 3",
+    "silver.both": (
+        "SELECT a.id, b.customer FROM (SELECT * FROM rows WHERE amount > 3) a "
+        "JOIN (SELECT * FROM rows WHERE op <> 'D') b ON a.id = b.id"
+    ),
+    "silver.newest": (
+        "SELECT id, amount FROM rows WHERE id IN (2, 3) AND (id, at) IN (SELECT id, max(at) FROM rows GROUP BY id)"
+    ),
+    "bronze.counts": "SELECT id, count(*) AS count FROM rows GROUP BY id",
+    "counts": (
+        "SELECT id, few, all FROM (SELECT id, count(*) AS few FROM rows WHERE amount > 3 GROUP BY id) "
+        "JOIN (SELECT id, count(*) AS all FROM rows GROUP BY id) USING (id)"
+    ),
+}
+
+
+def test_datasets_of_several_schemas_share_names(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_sql=SCHEMAS_SQL, b_py=SCHEMAS_PYTHON)
+    spec.write_text(SCHEMAS_SPEC, encoding="utf-8")
+    project, report = import_files(spark, spec, tmp_path)
+    assert [(line.name, line.reason) for line in report.lines if line.reason] == []
+    assert {line.name for line in report.lines} >= {"orders", "silver.orders", "bronze.orders", "bronze.orders_files"}
+    assert (report.folder / "quality" / "orders_has_id.sql").exists()
+    with running(project, report, tmp_path / "store", spark) as session:
+        rows = spark.read.schema(ROWS).json(str(tmp_path / "shop" / "data" / "orders"))
+        rows.createOrReplaceTempView("rows")
+        for name, answer in SCHEMAS_ANSWERS.items():
+            assert_same_answer(session.read(name), spark.sql(answer).toArrow(), name)
+        assert not session.verify().different
+
+
+USING_PYTHON = f"""
+import json
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+spark.sql("USE CATALOG main")
+spark.sql("USE SCHEMA silver")
+spark.conf.set("least", json.load(open("settings.json"))["least"])
+least = float(spark.conf.get("least"))
+
+
+@dp.temporary_view
+def arrived():
+    return spark.readStream.schema("{ROWS}").json("data/orders").withColumn("taken_at", F.current_timestamp())
+
+
+@dp.table
+def dear():
+    return spark.readStream.table("arrived").where(F.col("amount") > least)
+
+
+@dp.table
+def late():
+    return spark.readStream.table("silver.dear").withColumn("seen_at", F.current_timestamp())
+
+
+@dp.materialized_view
+def labels():
+    rows = [(1, "it's low", None, 1.5), (2, None, True, None)]
+    return spark.createDataFrame(rows, "id BIGINT, name STRING, shown BOOLEAN, rate DOUBLE").join(spark.range(3), "id")
+
+
+@dp.materialized_view
+def by_day():
+    rows = spark.read.table("arrived").dropna(subset=["customer"]).groupBy(F.window("at", "1 day").alias("day"))
+    return rows.agg(F.sum("amount").alias("total")).select("day.start", "total")
+
+
+dp.create_sink("shop_topic", "kafka", {{"topic": "orders"}})
+
+
+@dp.append_flow(target="shop_topic")
+def to_topic():
+    return spark.readStream.table("dear").selectExpr("cast(id AS string) AS key", "op AS value")
+"""
+USING_SQL = """
+CREATE MATERIALIZED VIEW unset AS SELECT '${no.such}' AS s FROM silver.dear;
+CREATE MATERIALIZED VIEW counted (CONSTRAINT few EXPECT (n < ${also.none})) AS SELECT count(*) AS n FROM silver.dear;
+"""
+
+
+def test_python_files_use_schemas_settings_and_sinks(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_py=USING_PYTHON, b_sql=USING_SQL)
+    (tmp_path / "shop" / "settings.json").write_text('{"least": 3.5}')
+    project, report = import_files(spark, spec, tmp_path)
+    assert "it reads the clock" in reason_of(report, "main_silver.late")
+    assert "add no.such to `configuration`" in reason_of(report, "unset")
+    assert "add also.none to `configuration`" in reason_of(report, "counted_few")
+    assert outcomes(report)["counted"] is ImportOutcome.INCREMENTAL
+    with running(project, report, tmp_path / "store", spark) as session:
+        dear = session.query("SELECT id, taken_at IS NULL AS late FROM main_silver.dear").to_pylist()
+        assert sorted((row["id"], row["late"]) for row in dear) == [(1, False), (1, False), (2, False)]
+        labels = [tuple(row.values()) for row in session.query("SELECT * FROM main_silver.labels").to_pylist()]
+        assert sorted(labels) == [(1, "it's low", None, 1.5), (2, None, True, None)]
+        rows = spark.read.schema(ROWS).json(str(tmp_path / "shop" / "data" / "orders"))
+        days = rows.dropna(subset=["customer"]).groupBy(F.window("at", "1 day").alias("day"))
+        totals = days.agg(F.sum("amount").alias("total")).select("day.start", "total")
+        assert_same_answer(session.read("main_silver.by_day"), totals.toArrow(), "days")
+        sent = session.query("SELECT key, value FROM main_silver.shop_topic ORDER BY key, value").to_pylist()
+        assert [tuple(row.values()) for row in sent] == [("1", "D"), ("1", "I"), ("2", "U")]
 
 
 def test_a_trial_compares_every_view_after_a_change(spark: SparkSession, tmp_path: Path) -> None:
