@@ -27,6 +27,8 @@ These benchmarks have their own options and are not in `all`:
                                                  and 10 M keys; minutes
     python -m benchmarks public-dumps FOLDER     ten public data sets in three versions each, compared with Spark;
                                                  minutes
+    python -m benchmarks imports PROJECTS.json   imported dbt projects over generated rows: a change of 1 %, beside a
+                                                 full run by Spark; minutes per project
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
                                                  minute
     python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an
@@ -86,6 +88,7 @@ ALONE = {
     "memory": "benchmarks.memory",
     "growth": "benchmarks.growth",
     "history": "benchmarks.history",
+    "imports": "benchmarks.imports",
     "lake-changes": "benchmarks.lake_changes",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
