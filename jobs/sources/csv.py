@@ -1,7 +1,6 @@
 """CSV files: the plain ones are read by actors, the others by Spark."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -12,6 +11,7 @@ from tussock.jobs.sources.csv_header import ENFORCE, has_header, is_enforced, op
 from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.measures import measure_records
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.plain_csv import PlainCsv
@@ -82,8 +82,7 @@ class CsvFiles(SparkTexts):
                         raise
                     raise UnreadableFileError(file.path, self.format, cause_of(err)) from err
 
-            with ThreadPoolExecutor(16) as pool:
-                list(pool.map(judge_header, [f for f in files_of(document) if f.weight > 0]))
+            map_in_threads(judge_header, [f for f in files_of(document) if f.weight > 0])
         return super().frame(spark, source, document, columns)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:

@@ -4,7 +4,6 @@ A barrier stores a JSON list of PinnedFile. Barriers of all releases use this fo
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
@@ -47,7 +46,7 @@ from tussock.jobs.sources.file_portions import (
     was_ended,
     with_cost,
 )
-from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.kept import Keeper, map_in_threads
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
@@ -105,7 +104,6 @@ OWN_OPTIONS = (
 
 _AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
 _WITH_NAMES = ("csv", "json", "orc", "parquet")
-_REQUESTS_AT_ONCE = 16
 _files = decoder_of(tuple[PinnedFile, ...])
 
 
@@ -380,8 +378,7 @@ class FileSource:
         chosen = fitting_files(waiting, asked.max_bytes)  # by bytes on storage, which a cost rarely undercuts
         if asked.most is None:
             return with_content(chosen)
-        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-            measures = list(pool.map(lambda f: self._measure_file(source, f), chosen))
+        measures = map_in_threads(lambda f: self._measure_file(source, f), chosen)
         portions: list[PinnedFile] = []
         for file, measure in zip(chosen, measures, strict=True):
             try:
@@ -515,9 +512,8 @@ class FileSource:
         files = files_of(document)
         taken = {(f.path, f.size, f.etag) for f in files if f.weight < 0}  # a restatement may read taken bytes again
         compared = [f for f in files if f.weight > 0 and (f.path, f.size, f.etag) not in taken]
-        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-            answers = pool.map(lambda file: _state_of(file, source), compared)
-            states = dict(zip((f.path for f in compared), answers, strict=True))
+        answers = map_in_threads(lambda file: _state_of(file, source), compared)
+        states = dict(zip((f.path for f in compared), answers, strict=True))
         return PinChanges(
             tuple(path for path, state in states.items() if state is _State.CHANGED),
             tuple(path for path, state in states.items() if state is _State.GONE),

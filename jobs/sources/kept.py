@@ -9,6 +9,7 @@ as long as an epoch reads it.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from tussock.statestore.objectstore.open import address_of, as_s3, open_object_s
 
 _VERSION = "version:"
 _PARALLEL = 16
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,14 @@ class Keeper:
         Raises: ChangedFileError if a file changes meanwhile; errors of both stores. Cost: one HEAD request per file,
         and a copy if the bucket has no version of it.
         """
-        return _on_threads(lambda file: self._keep_file(source, file), files)
+        return map_in_threads(lambda file: self._keep_file(source, file), files)
 
     def locate_files(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
         """Return the files with their places to read: unchanged files in place, others as kept.
 
         Raises: ChangedFileError if a changed file was not kept; LostCopyError. Cost: one HEAD request per file.
         """
-        return _on_threads(lambda file: self._locate_file(source, file), files)
+        return map_in_threads(lambda file: self._locate_file(source, file), files)
 
     def _keep_file(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
         store, name = open_file(file.path, source.options)
@@ -141,11 +144,12 @@ def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
     return options
 
 
-def _on_threads(do: Callable[[PinnedFile], PinnedFile], files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
-    if len(files) < 2:
-        return tuple(map(do, files))
+def map_in_threads(do: Callable[[T], R], items: Sequence[T]) -> tuple[R, ...]:
+    """The results of requests that wait for a store, in order. A single item gets no thread, as in most epochs."""
+    if len(items) < 2:
+        return tuple(map(do, items))
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        return tuple(pool.map(do, files))
+        return tuple(pool.map(do, items))
 
 
 def _changed_error(file: PinnedFile, current_state: str, *, taken: bool = False) -> ChangedFileError:

@@ -13,7 +13,6 @@ and rows with a value that does not fit become rejects, as do rows with strings 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -44,7 +43,7 @@ from tussock.jobs.sources.errors import (
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, divided_files, files_of, files_to_decide
 from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
-from tussock.jobs.sources.kept import hadoop_options
+from tussock.jobs.sources.kept import hadoop_options, map_in_threads
 from tussock.jobs.sources.listing import open_file
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.narrowing import may_narrow, narrow_column, not_fitting
@@ -141,8 +140,7 @@ class ParquetEngine:
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         """See EngineReader."""
         files = files_to_decide(document)
-        with ThreadPoolExecutor(16) as pool:
-            reasons = list(pool.map(lambda file: _reason_for_spark(source.as_of(file.number), file), files))
+        reasons = map_in_threads(lambda file: _reason_for_spark(source.as_of(file.number), file), files)
         return {file.path: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
 
     def divide(
@@ -240,8 +238,7 @@ class ParquetFiles(SparkFiles):
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
         """See SparkFiles; also raises SchemaMismatchError and LegacyZoneError. Cost: two footers per file."""
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda file: self._require_types(spark, source, file), files_of(document)))
+        map_in_threads(lambda file: self._require_types(spark, source, file), files_of(document))
         return super().frame(spark, source, document, columns)
 
     def _require_types(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> None:

@@ -11,7 +11,6 @@ rules. Any other file is read by Spark, as a whole.
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -24,6 +23,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
+from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
 from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone
 from tussock.jobs.sources.rejects import chunk_of, split_rejects
@@ -111,8 +111,7 @@ class PlainTexts:
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         """See EngineReader."""
         parts = [PlainPart(file, _zone_of(source, file, zones)) for file in files_to_decide(document)]
-        with ThreadPoolExecutor(16) as pool:
-            reasons = list(pool.map(lambda part: self._why_not_plain(source, part), parts))
+        reasons = map_in_threads(lambda part: self._why_not_plain(source, part), parts)
         return {part.file.path: reason for part, reason in zip(parts, reasons, strict=True) if reason is not None}
 
     def divide(

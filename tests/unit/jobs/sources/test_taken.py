@@ -1,5 +1,6 @@
 """The files that an epoch takes, over a real store of taken files."""
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from tussock.jobs.sources.file_portions import fitting_files
+from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.listing import ListedFile
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.taken import compare_listing, taken_files, taken_rows, taken_schema
@@ -193,3 +195,9 @@ def test_the_schema_is_a_singleton_keyed_by_path() -> None:
         (),
         ["path"],
     )
+
+
+def test_a_single_request_starts_no_thread() -> None:
+    here = threading.current_thread()
+    assert map_in_threads(lambda _: threading.current_thread(), ["a"]) == (here,)
+    assert here not in map_in_threads(lambda _: threading.current_thread(), ["a", "b"])
