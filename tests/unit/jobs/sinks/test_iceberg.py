@@ -292,9 +292,9 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
 
 
 @pytest.mark.sampled(7)
-@pytest.mark.parametrize("step", range(28))
+@pytest.mark.parametrize("step", range(40))
 def test_killed_at_any_step_a_publish_continues_with_the_same_files(tmp_path: Path, step: int) -> None:
-    shop = Shop(tmp_path, kind="iceberg")
+    shop = shop_of_format(tmp_path, 2 + step % 2)
     shop.settings = msgspec.structs.replace(shop.settings, relations=("orders", "by_shop"))
     publish_change(shop)
     shop.change()

@@ -134,6 +134,7 @@ def test_tables_of_every_type_and_of_odd_names_follow_their_changes(tmp_path: Pa
     lake.check(lake.publish())
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [field.type for field in PRIMITIVE])
 def test_a_table_with_an_identity_partition_of_each_type_follows_its_changes(tmp_path: Path, kind: str) -> None:
     name = next(field.name for field in PRIMITIVE if field.type == kind).replace("`", "``")
@@ -148,6 +149,7 @@ TRANSFORMS = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("transform", "kind"), TRANSFORMS, ids=lambda part: str(part))
 def test_a_table_with_each_transform_follows_its_changes(tmp_path: Path, transform: str, kind: str) -> None:
     name = next(field.name for field in PRIMITIVE if field.type == kind).replace("`", "``")
@@ -155,6 +157,7 @@ def test_a_table_with_each_transform_follows_its_changes(tmp_path: Path, transfo
     run_epochs(Lake(tmp_path, 2 + len(kind) % 2, text))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [field.type for field in PRIMITIVE])
 def test_the_rows_of_each_file_have_the_order_of_sort_by(tmp_path: Path, kind: str) -> None:
     name = next(field.name for field in PRIMITIVE if field.type == kind)
