@@ -144,11 +144,13 @@ class SourceFit:
         if condition.startswith("UNRESOLVED_COLUMN"):
             *qualifier, column = re.findall(r"`([^`]*)`", facts["objectName"])
             return self._add_column(model, qualifier[-1] if qualifier else "", column)
-        text = " ".join(
-            value for key, value in facts.items() if key in ("inputSql", "sqlExpr", "left", "right", "base")
-        )
+        if condition.startswith("UNRESOLVED_USING_COLUMN"):
+            return self._add_column(model, "", facts["colName"].strip("`"))
+        keys = ("inputSql", "sqlExpr", "left", "right", "base", "filter")
+        text = " ".join(value for key, value in facts.items() if key in keys)
         if condition.startswith(("DATATYPE_MISMATCH", "INVALID_EXTRACT")):
-            return self._change_type(model, text, facts.get("requiredType", ""))
+            required = "BOOLEAN" if condition.endswith("FILTER_NOT_BOOLEAN") else facts.get("requiredType", "")
+            return self._change_type(model, text, required)
         return None
 
     def _add_column(self, model: Model, qualifier: str, column: str) -> str | None:
