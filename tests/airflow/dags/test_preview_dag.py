@@ -86,8 +86,8 @@ def test_a_run_whose_checks_failed_is_red(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_preview_of_a_git_revision_shows_what_it_changes_and_leaves_the_store_alone(tmp_path: Path) -> None:
     write_pipeline(tmp_path, TABLE + VIEW)
     with Session(str(tmp_path / "store"), runner="local", workers=1) as session:
-        session.sql(TABLE + VIEW)
-        session.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+        session.execute(TABLE + VIEW)
+        session.execute("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
         session.flush()
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "pipelines"], ["commit", "-qm", "first"], ["checkout", "-qb", "change"]):
