@@ -15,6 +15,7 @@ epoch on this host unless the epoch needs Spark. A session that only uses these 
 Spark.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
+from tussock.jobs.barriers.columns import wider_columns
 from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import warn_of_held
@@ -79,9 +81,11 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
     from tussock.jobs.verify.record import Verification
 
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-__all__ = ["Answer", "Session", "TwoThreadsError"]
+__all__ = ["Answer", "Session", "TwoThreadsError", "widen_columns"]
 
 
 class TwoThreadsError(InputError):
@@ -366,7 +370,16 @@ class Session:
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
+            self._widen_columns(interval)
             return self._published(lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
+
+    def _widen_columns(self, interval: Interval | None) -> None:
+        """See `widen_columns`."""
+        for change in wider_columns(self.meta, interval):
+            try:
+                self._statement_runner.set_columns(change)
+            except InputError as err:
+                log.warning("source %s keeps its types: %s", change.name, err)
 
     def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
@@ -727,3 +740,13 @@ def _active_spark() -> "SparkSession | None":
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
+
+
+def widen_columns(session: Session, interval: Interval | None = None) -> None:
+    """Give sources with the option `columns 'evolve'` the wider types of waiting files; bind their views again.
+
+    A source whose views cannot follow stays as it is, and its file holds it. No effect while an epoch is open. Starts
+    Spark if a view reads a source that changes. Cost: `wider_columns`.
+    """
+    with session._at_work():
+        session._widen_columns(interval)

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
-from tussock_publishing import set_connection
+from tussock_connections import set_connection_of_sink, set_connections_of_files
 from tussock_steps import open_pipeline_store, pipeline_of
 from tussock_tasks import no_retry
 
@@ -65,6 +65,7 @@ def plan(pipeline: Pipeline) -> Any:
             return _plan_merge(name, branch)
         with no_retry():
             pipeline = pipeline_of(name)
+            set_connections_of_files(pipeline)
             deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
             bill = describe_bill(pipeline, deployment)
         print(deployment_text(deployment, pipeline.argument, full=True, bill=bill))
@@ -93,8 +94,10 @@ def apply(pipeline: Pipeline) -> Any:
             _merge_branch(name, branch, approved_plan(ti, "plan"))
             return
         with no_retry():
+            pipeline = pipeline_of(name)
+            set_connections_of_files(pipeline)
             deployment = deploy.apply(
-                pipeline_of(name), **_read_choices(params), approved=approved_plan(ti, "plan"), progress=print
+                pipeline, **_read_choices(params), approved=approved_plan(ti, "plan"), progress=print
             )
         print(deployment_text(deployment, name))
 
@@ -129,7 +132,7 @@ def _merge_branch(name: str, branch: str, approved: str) -> None:
     with no_retry(name):
         at = open_pipeline_store(name)
         for sink in at.pipeline.publish:
-            set_connection(sink)
+            set_connection_of_sink(sink)
         print(merge_text(merge_into_parent(at, branch, approved, print)))
 
 

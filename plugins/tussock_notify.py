@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Notice:
     """The variable `tussock` of a notifier's templates."""
 
-    event: str  # failed, held, paused or late
+    event: str  # failed, held, paused, evolved or late
     pipeline: str
     environment: str  # empty if none was chosen
     text: str  # the finding, its reason and the next step
@@ -52,9 +52,10 @@ class SendNotices:
         error = context.get("exception")
         text = "\n".join([str(error or "see the log of the task"), *getattr(error, "__notes__", ())])
         for event, said in getattr(error, "notices", ((NoticeEvent.FAILED, text),)):
-            self._send(context, event, said)
+            self.send(context, event, said)
 
-    def _send(self, context: Any, event: NoticeEvent, text: str) -> None:
+    def send(self, context: Any, event: NoticeEvent, text: str) -> None:
+        """Send the messages about one event of a task."""
         task, of = context["ti"], self.pipeline
         notice = Notice(event, of.name, of.environment, text, task=task.task_id, run=task.run_id)
         for name, settings in _for_event(of, event).items():

@@ -20,8 +20,9 @@ import tussock_metrics as metrics
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Param
 from tussock_airflow import AirflowException, AirflowFailException
+from tussock_connections import set_connections_of_sources
 from tussock_events import task_states
-from tussock_notify import on_failure, sends_no_message
+from tussock_notify import SendNotices, on_failure, sends_no_message
 from tussock_tasks import (
     SPARK_CONNECTION,
     PipelineTask,
@@ -280,9 +281,22 @@ class Health(PipelineTask):
         for trouble in status.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, status.verdict)
+        self._tell_of_columns(at, context)
         if reasons := [*failed, *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
         return {"health": status.verdict}
+
+    def _tell_of_columns(self, at: "PipelineStore", context: Any) -> None:
+        """Log and send the columns that files brought to sources in the epochs of this run."""
+        from tussock.jobs.operations.health import columns_of_run
+
+        if (epoch := epoch_if_any(context)) is None:
+            return
+        with no_retry(self.pipeline_name, context):
+            brought = columns_of_run(at, run_of(context), epoch)
+        if brought:
+            self.log.warning("%s", "\n".join(brought))
+            SendNotices(at.pipeline).send(context, NoticeEvent.EVOLVED, "\n".join(brought))
 
     def _to_run(self, text: str, context: Any) -> str:
         return address_commands(text, pipeline=argument_of(self.pipeline_name, context))
@@ -353,6 +367,7 @@ def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
     from tussock.jobs.operations.epochs import inject_barrier
 
     with no_retry(at.pipeline.name, context):
+        set_connections_of_sources(at)
         return inject_barrier(at, _wish(at, context))
 
 

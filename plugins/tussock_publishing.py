@@ -3,13 +3,13 @@
 Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook, BaseOperator, TaskGroup
+from airflow.sdk import BaseOperator, TaskGroup
 from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException, AirflowSkipException
+from tussock_connections import set_connection_of_sink
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
@@ -31,7 +31,7 @@ from tussock_tasks import AnnouncingTask, SubmitJob, epoch_if_any, no_retry, ope
 from tussock_turn import branch_in
 
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PublishSettings, writes_with_spark
+from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
@@ -279,19 +279,9 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
 
         _skip_branch(context)
         with no_retry(self.pipeline_name, context):
-            set_connection(self.sink)
+            set_connection_of_sink(self.sink)
             publish_tables(self.opened(context), _committed_epoch(context), self.log.info, self.sink.title)
         return self.emit(context)
-
-
-def set_connection(sink: PublishSettings) -> None:
-    """Set the variable AIRFLOW_CONN_… of the Airflow connection that a sink names, for the code below Airflow."""
-    if sink.to.startswith(AIRFLOW_CONNECTION):
-        name = sink.to.removeprefix(AIRFLOW_CONNECTION)
-        try:
-            os.environ[f"AIRFLOW_CONN_{name.upper()}"] = BaseHook.get_connection(name).get_uri()
-        except AirflowException:  # it is reported by the sink
-            return
 
 
 class PublishTables(_WritesTables, SubmitJob):

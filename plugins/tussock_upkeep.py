@@ -13,7 +13,8 @@ from typing import Any
 
 import tussock_metrics as metrics
 from airflow.sdk import Param, task
-from tussock_publishing import for_each_sink, set_connection
+from tussock_connections import set_connection_of_sink
+from tussock_publishing import for_each_sink
 from tussock_steps import open_pipeline_store
 from tussock_tasks import SubmitJob, no_retry
 
@@ -86,7 +87,7 @@ def _tidy_task(pipeline: Pipeline, sink: PublishSettings, task_id: str) -> Any:
         from tussock.jobs.operations import tables
 
         with no_retry(name):
-            set_connection(sink)
+            set_connection_of_sink(sink)
             tables.tidy_tables(open_pipeline_store(name), log.info, sink_name)
 
     return tidy(pipeline.name, sink.title)

@@ -11,36 +11,33 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from tussock.jobs.barriers.builds import Building
+from tussock.jobs.barriers.columns import describe_columns, follow_columns
 from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
 from tussock.jobs.barriers.source_holds import hold_of, wanted_holds, with_holds
+from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.alter_source import set_first_files
 from tussock.jobs.catalog.apply import Replayed, pause_views
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of
 from tussock.jobs.catalog.move_source import moved_sources, moves_in
 from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
-from tussock.jobs.logical.statements import CreateSource, SetSourceColumns
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins, TimeZones, Together
 from tussock.jobs.sources.files import NewColumns
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import takes_whole_deliveries
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.sources.new_columns import evolved_fields, new_columns_mode, refuse_new_columns
+from tussock.jobs.sources.new_columns import new_columns_mode, refuse_new_columns
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.taken import next_number
 from tussock.statestore.errors import InputError
-from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.in_use import on_newest
-from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
 from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, VnodeMapping
-from tussock.statestore.table.recalled_table import RecalledTable
-from tussock.statestore.table.storage_table import StorageTable
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +94,7 @@ def _take_in(
         )
         return TakenIn(held, None)
     _follow_moves(meta, version)
-    _follow_columns(meta, Base(version), wish)
+    follow_columns(meta, Base(version), wish.interval)
     pinning = _make_pinning(meta, Base(version), wish, settings, resting)
     if not pinning.has_input():
         return None
@@ -115,27 +112,6 @@ def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
         # Another process may log it too. Only the first entry has an effect.
         place = xxh3_64_hexdigest(f"{move.name}\0{move.was}\0{move.base}".encode())
         meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
-
-
-def _follow_columns(meta: MetaStore, base: Base, wish: Wish) -> None:
-    """Log the new columns of waiting files, for sources that take them. Cost: a listing, and a look into new files."""
-    for relation in base.version.catalog.live_relations():
-        if relation.kind is not RelationKind.SOURCE or meta.follows:
-            continue
-        source = statement_of(relation)
-        if new_columns_mode(source) is not NewColumns.EVOLVE:
-            continue
-        try:
-            waiting = reader_of(source).waiting(source, taken_table(meta, base, relation), wish.interval)
-        except (InputError, SourceAwayError):  # the pin meets the error again, and holds the source
-            continue
-        if (fields := evolved_fields(source, waiting)) != source.fields:
-            added = fields[len(source.fields) :]
-            log.warning("source %s: new columns %s", source.name, ", ".join(f"{f.name} {f.type}" for f in added))
-            # Another process may log it too. Only the first entry has an effect.
-            columns = xxh3_64_hexdigest(msgspec.json.encode((source.name, fields)))
-            statement = SetSourceColumns(source.name, source.fields, fields)
-            meta.append_log(f"columns/{base.version.epoch}/{columns}", msgspec.json.encode(statement))
 
 
 def take_log_instead(meta: MetaStore, barrier: Barrier, wish: Wish) -> Barrier:
@@ -164,7 +140,7 @@ def draft_barrier(
     Cost: a probe of the log, a listing per source.
     """
     _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
-    _follow_columns(meta, base, wish)
+    follow_columns(meta, base, wish.interval)
     pinning = replace(_make_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan_barrier)
     if (
@@ -279,8 +255,8 @@ class Pinning:
                 *detour.describe_changes(),
                 *describe_rejected(replayed),
                 *late_deliveries(catalog, sources),
-                *describe_new_columns(version.catalog, catalog),
             ),
+            columns=describe_columns(version.catalog, catalog),
             unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
             moment=self.moment.at,
@@ -360,16 +336,6 @@ def with_reasons_for_spark(source: CreateSource, pins: Pins, zones: TimeZones) -
     return replace(pins, by_spark={**pins.by_spark, **reasons})
 
 
-def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:
-    """Return the table of a source's taken files at the base; None if the source is newer."""
-    if source.created > base.version.epoch:
-        return None
-    version = base.version
-    store = HummockStore(meta.objects, version, process_cache(), buffer=base.buffer)
-    kind = RecalledTable if base.committed else StorageTable
-    return kind(source.state_tables[0], store, version.epoch, version.mapping.vnode_count)
-
-
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:
     """Return the keeper of files for the epoch after the base."""
     return Keeper(meta.objects, base.version.epoch)
@@ -423,22 +389,3 @@ def late_deliveries(catalog: Catalog, pins: Mapping[int, Pins]) -> tuple[str, ..
     """Describe the deliveries that count as taken without being read."""
     names = {relation.id: relation.name for relation in catalog.live_relations()}
     return tuple(f"source {names[r]}: {note}" for r, one in pins.items() for note in one.late)
-
-
-def describe_new_columns(before: Catalog, after: Catalog) -> tuple[str, ...]:
-    """Describe the columns that files brought to the sources that take new columns."""
-    known = {r.id: len(r.columns) for r in before.live_relations()}
-    sources = (
-        r for r in after.live_relations() if r.kind is RelationKind.SOURCE and len(r.columns) > known.get(r.id, 0)
-    )
-    return tuple(
-        f"source {r.name} has the new columns {', '.join(f'{c.name} {c.type}' for c in r.columns[known[r.id] :])}"
-        for r in sources
-        if r.id in known and new_columns_mode(statement_of(r)) is NewColumns.EVOLVE
-    )
-
-
-def statement_of(source: Relation) -> CreateSource:
-    definition = definition_of(source)
-    assert isinstance(definition, SourceDefinition)
-    return definition.statement

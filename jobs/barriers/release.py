@@ -2,8 +2,8 @@
 
 import logging
 
-from tussock.jobs.barriers.barrier import statement_of, taken_table
 from tussock.jobs.barriers.epoch_plan import Base
+from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.sources.keyed import is_log
 from tussock.jobs.sources.postgres import release_slots

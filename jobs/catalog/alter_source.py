@@ -5,6 +5,8 @@ records can be read is already decided, and two views over one source never diff
 the number of columns that its earlier files have (`CreateSource.widths`). The statement cannot contain the file
 number, because files are taken until its epoch; the barrier of that epoch sets it (`set_first_files`).
 
+A source with a key stores its rows. New columns are added to its tables, with NULL in the rows that are stored.
+
 RENAME COLUMN and ALTER COLUMN … TYPE: files that were taken before are read by their earlier names and types
 (`CreateSource.column_changes`), and their values are converted to the present types. So a type may only become wider.
 The views that read the source are bound again in the same entry of the log.
@@ -19,12 +21,13 @@ from typing import TypeVar
 
 import msgspec
 
-from tussock.jobs.catalog.create import columns_of
+from tussock.jobs.catalog.create import columns_of, with_stored_columns
 from tussock.jobs.catalog.definition import (
     SourceDefinition,
     definition_of,
     encode_definition,
     find_relation,
+    source_of,
     stores_rows,
 )
 from tussock.jobs.logical.nodes import Field
@@ -40,6 +43,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.keyed import has_envelopes
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
 from tussock.statestore.errors import InputError
@@ -65,17 +69,26 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
 
     Raises: CannotAlterSourceError.
     """
-    fields = (*statement.known, *statement.fields)
-    return set_source_columns(catalog, SetSourceColumns(statement.name, statement.known, fields))
+    if (known := statement.known) is None:
+        source = source_of(find_relation(catalog, statement.name, RelationKind.SOURCE))
+        assert source is not None
+        known = source.fields
+        there = {field.name.lower() for field in known}
+        statement = msgspec.structs.replace(
+            statement, fields=tuple(f for f in statement.fields if f.name.lower() not in there)
+        )
+        if not statement.fields:
+            return catalog
+    return set_source_columns(catalog, SetSourceColumns(statement.name, known, (*known, *statement.fields)))
 
 
 def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog:
     """Rename, widen or add columns of a source. Raises: CannotAlterSourceError."""
     relation = find_relation(catalog, statement.name, RelationKind.SOURCE)
-    if stores_rows(relation):
+    if stores_rows(relation) and changes_shape(statement):
         reason = (
-            "its rows are a table by its key, whose columns stay as they were created. Drop the source and create it "
-            "again with the other columns"
+            "its rows are a table by its key, whose columns keep their names and types. Columns can be added at the "
+            "end. For other changes, drop the source and create it again"
         )
         raise CannotAlterSourceError(relation.name, reason)
     definition = definition_of(relation)
@@ -85,14 +98,14 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
         raise CannotAlterSourceError(
             relation.name, "it was altered after this statement was checked; run the statement again"
         )
-    if not isinstance(READERS.get(before.format), FileSource):
+    if not (isinstance(READERS.get(before.format), FileSource) or has_envelopes(before)):
         raise CannotAlterSourceError(
             relation.name, f"only CREATE SOURCE defines the columns of a {before.format} source"
         )
     if (objection := columns_objection(before.fields, fields)) is not None:
         raise CannotAlterSourceError(relation.name, objection)
     width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
-    if len(fields) > width:
+    if len(fields) > width and not has_envelopes(before):  # the columns of an envelope's record stay
         to = msgspec.structs.replace(to, widths=(*before.widths, Narrower(width, NOT_SETTLED)))
     if changes_shape(statement):
         were = EarlierColumns(before.fields, NOT_SETTLED)
@@ -102,6 +115,8 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     created = created_source(definition)
     if statement.declared is not None:
         created = msgspec.structs.replace(created, fields=statement.declared)
+    if stores_rows(relation):
+        relation, definition = with_stored_columns(relation, definition, to)
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import msgspec
+import pyarrow as pa
 
 from tussock.jobs.catalog.definition import (
     Definition,
@@ -41,7 +42,9 @@ from tussock.jobs.sources.keyed import TRUNCATION_TYPES, is_keyed
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+from tussock.statestore.types import arrow_type
 
 
 class FunctionChangedError(InputError):
@@ -152,6 +155,26 @@ def _source_of_records(
     return SourceDefinition(
         statement, taken_table_id, fragments=(Fragment(inputs, (operator,), types, False),), output=output
     ), tables
+
+
+def with_stored_columns(
+    relation: Relation, definition: SourceDefinition, to: CreateSource
+) -> tuple[Relation, SourceDefinition]:
+    """Add the further columns of `to` to the tables of a keyed source. Stored rows have NULL in them."""
+    grown, tables = _source_of_records(relation.id, to, definition.taken_table_id)
+    taken, *before = relation.state_tables
+    stored = (_with_columns_of(was, now) for was, now in zip(before, tables, strict=True))
+    relation = msgspec.structs.replace(relation, state_tables=(taken, *stored))
+    return relation, msgspec.structs.replace(definition, fragments=grown.fragments, output=grown.output)
+
+
+def _with_columns_of(was: TableSchema, now: TableSchema) -> TableSchema:
+    """A table with the further columns of `now`, NULL in the rows that it has."""
+    added = (
+        msgspec.structs.replace(c, missing=value_bytes(pa.nulls(1, arrow_type(c.type))))
+        for c in now.columns[len(was.columns) :]
+    )
+    return msgspec.structs.replace(now, columns=(*was.columns, *added))
 
 
 def _make_relation(

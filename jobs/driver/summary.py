@@ -38,7 +38,8 @@ class EpochSummary:
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
     paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with reasons
     rejected: Mapping[str, int] = field(default_factory=dict)  # number of unreadable records in new files, by source
-    notes: tuple[str, ...] = ()  # input that the barrier skipped or pinned again, and the reason
+    # Input that the barrier skipped or pinned again, with the reason; columns that files brought to their sources.
+    notes: tuple[str, ...] = ()
     # Number of unreadable records of earlier files that were removed with the files' other rows, by source.
     withdrawn: Mapping[str, int] = field(default_factory=dict)
     restated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # items whose old rows left, by source
@@ -71,7 +72,7 @@ def summary_of(
         held,
         paused,
         rejected,
-        sealed.skipped,
+        (*sealed.skipped, *sealed.columns),
         withdrawn,
         restated,
         _moment_of(sealed, catalog),
@@ -223,7 +224,7 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     changes = (*changes, *(() if barrier.catalog is None else holds_text(before, barrier.catalog)))
     said = {f"paused {names.get(r)}" for r in barrier.mutation.relations if barrier.mutation.kind is MutationKind.PAUSE}
     restated = (f"restates {', '.join(items)} of {name}" for name, items in restated_items(barrier, before).items())
-    parts = (*changes, *restated, *(text for text in barrier.skipped if text not in said))
+    parts = (*changes, *restated, *(text for text in barrier.skipped if text not in said), *barrier.columns)
     return ": ".join((f"barrier {barrier.epoch} after {barrier.prev_epoch}", *([", ".join(parts)] if parts else [])))
 
 

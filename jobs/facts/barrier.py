@@ -72,7 +72,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, barrier: Barrier) ->
         barrier.mutation,
         tuple(names.get(relation, f"relation {relation}") for relation in barrier.mutation.relations),
         len(set(barrier.mapping.unit_of_vnode)),
-        barrier.skipped,
+        (*barrier.skipped, *barrier.columns),
         dict(barrier.run),
     )
 

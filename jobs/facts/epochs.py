@@ -42,6 +42,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
     seconds: StepSeconds | None  # None: not measured
     mutation: Mutation | None  # None: as for `seconds`
     skipped: tuple[str, ...]  # input that `tussock barrier abandon` skipped
+    columns: tuple[str, ...]  # columns that files brought to their sources
     ssts: int
     bytes: int
     units: tuple[UnitWork, ...] = ()  # work per parallel unit; empty: as for `seconds`, or the epoch had no work
@@ -111,6 +112,7 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sealed.seconds,
         sealed.mutation,
         sealed.skipped,
+        sealed.columns,
         len(sealed.ssts),
         sum(s.size for s in sealed.ssts),
         sealed.units,

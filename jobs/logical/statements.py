@@ -339,11 +339,12 @@ class AddColumns(msgspec.Struct, frozen=True, tag=True):
 class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
     """Adds columns to a source, after the columns `known`, for files taken from now on.
 
-    No effect if its columns differ.
+    Rejected if its columns differ. `known` is None for the columns that files brought: those that the source has by
+    then are left out.
     """
 
     name: str
-    known: tuple[Field, ...]
+    known: tuple[Field, ...] | None
     fields: tuple[Field, ...]
 
 

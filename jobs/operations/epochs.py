@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tussock.jobs.barriers import barrier as barriers
+from tussock.jobs.barriers.columns import wider_columns
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.follow import next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
@@ -157,8 +158,24 @@ def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
         if at.meta.follows:
             return next_of_branch(at.meta)
+        _widen_columns(at, wish)
         with storing_dumps(lambda: spark_of(at.pipeline, "dump")):
             return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
+
+
+def _widen_columns(at: PipelineStore, wish: Wish) -> None:
+    """Log the wider types of waiting files. Only then a session is opened, which binds views by Spark."""
+    if not wider_columns(at.meta, wish.interval):
+        return
+    from tussock.jobs.session import Session, widen_columns
+
+    with (
+        ExitStack() as stack,
+        Session(
+            at.pipeline.store, lambda: stack.enter_context(spark_of(at.pipeline, "bind", brief=True)), create=False
+        ) as session,
+    ):
+        widen_columns(session, wish.interval)
 
 
 def ended_without_input(at: PipelineStore, wish: Wish) -> None:
@@ -202,6 +219,8 @@ def _run_pipeline_epochs(
         wish = replace(wish, clock=at.meta.moment_now())
         if inject_barrier(at, wish) is None:
             return Advanced((), at.meta.read_latest().epoch)
+    else:
+        _widen_columns(at, wish)
     try:
         with runner_of(at, where, "epoch", progress) if runner is None else nullcontext(runner) as chosen:
             done = driver.advance_store(chosen, at.meta, wish, at.pipeline.epoch, progress)

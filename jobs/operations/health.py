@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from tussock.jobs.barriers.columns import takes_new_columns
 from tussock.jobs.driver.run_record import record_end, record_failure
 from tussock.jobs.facts.health import Trouble, trouble_of_unopened
+from tussock.jobs.facts.history import epochs_of_run
 from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.quality import find_refusal
@@ -44,6 +46,20 @@ def health_after_run(
     else:
         record_end(at.meta, "epoch", run, start, undone)
     return health_of_store(at)
+
+
+def columns_of_run(at: PipelineStore, run: Mapping[str, str], epoch: int) -> tuple[str, ...]:
+    """Return the columns that files brought to sources in the epochs of a run, a line for each source and epoch.
+
+    Args:
+        epoch: the newest one of the run.
+
+    Cost: none if no source takes new columns; else as `epochs_of_run`.
+    """
+    if not takes_new_columns(at.meta.read_latest().catalog):
+        return ()
+    epochs = epochs_of_run(at.meta, run, epoch, EPOCHS)
+    return tuple(line for one in reversed(epochs) for line in one.columns)
 
 
 def health_of(entry: FolderEntry) -> Sequence[Trouble]:

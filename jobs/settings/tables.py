@@ -138,6 +138,7 @@ class NoticeEvent(StrEnum):
     HELD = "held"  # a source is held, or a failed suite holds views back
     PAUSED = "paused"  # a run paused a view
     LATE = "late"  # a view is older than its freshness
+    EVOLVED = "evolved"  # files brought columns or wider types to a source
 
 
 class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

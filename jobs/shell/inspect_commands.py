@@ -54,7 +54,8 @@ def _print_epochs(chosen: argparse.Namespace) -> None:
 def _epoch_cells(epoch: "EpochFacts") -> tuple[Cell, ...]:
     seconds = epoch.seconds
     steps = ("", "", "") if seconds is None else tuple(f"{s:.2f}" for s in (seconds.plan, seconds.run, seconds.flush))
-    notes = [*([] if epoch.published else ["not published"]), *_mutation_lines(epoch.mutation), *epoch.skipped]
+    notes = [*([] if epoch.published else ["not published"]), *_mutation_lines(epoch.mutation)]
+    notes += [*epoch.skipped, *epoch.columns]
     return (
         epoch.epoch,
         _moment_text(epoch.at),

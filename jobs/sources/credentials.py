@@ -4,10 +4,12 @@ Options are stored, and `SHOW CREATE`, `tussock plan` and the pages show them. S
 credential names another way to give it (`SourceDescriber.login`).
 """
 
+import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.redaction import is_secret_name, without_secrets
@@ -20,11 +22,13 @@ FILES_LOGIN = (
 )
 #: For readers that resolve references.
 REFERENCES_LOGIN = (
-    "Write ${env:NAME} for a variable of the environment, or ${file:/a/path} for the content of a file. The "
-    "process that runs epochs needs it"
+    "Write ${env:NAME} for a variable of the environment, ${file:/a/path} for the content of a file, or "
+    "${airflow:NAME.password} for a connection of Airflow. The process that runs epochs needs it"
 )
 _REFERENCE = "${"
-_RESOLVED = re.compile(r"\$\{(env|file):([^}]+)\}")
+_RESOLVED = re.compile(r"\$\{(env|file|airflow):([^}]+)\}")
+#: The parts of a connection, with their names in Airflow's JSON form of it.
+_PARTS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
 class MissingReferenceError(InputError):
@@ -60,13 +64,55 @@ def resolve_references(source: CreateSource, options: Collection[str]) -> dict[s
     return {name: _resolve(source, name, value) for name, value in source.options.items() if name in options}
 
 
+def connections_named(options: Mapping[str, str]) -> frozenset[str]:
+    """Return the Airflow connections that options refer to."""
+    references = (match for value in options.values() for match in _RESOLVED.finditer(value))
+    return frozenset(match[2].rpartition(".")[0] for match in references if match[1] == "airflow")
+
+
+def connection_variable(name: str) -> str:
+    """Return the variable of the environment that contains an Airflow connection."""
+    return f"AIRFLOW_CONN_{name.upper()}"
+
+
+def _part_of_connection(name: str, part: str) -> str:
+    """A part of a connection, whose variable has one of Airflow's two forms. Raises KeyError, ValueError."""
+    text = os.environ[connection_variable(name)]
+    if text.lstrip().startswith("{"):
+        return str(json.loads(text)[_PARTS[part]])
+    address = urlsplit(text)
+    values = {
+        "host": address.hostname,
+        "port": address.port,
+        "user": address.username,
+        "password": address.password,
+        "dbname": address.path.strip("/"),
+    }
+    if not (value := values[part]):
+        raise KeyError(part)
+    return unquote(str(value))
+
+
 def _resolve(source: CreateSource, option: str, value: str) -> str:
-    def replace_reference(match: re.Match[str]) -> str:
-        kind, name = match.groups()
+    def replace_reference(found: re.Match[str]) -> str:
+        kind, name = found.groups()
         try:
-            return os.environ[name] if kind == "env" else Path(name).read_text().strip()
-        except (KeyError, OSError) as err:
-            what = f"the environment variable {name}" if kind == "env" else f"the file {name}"
+            match kind:
+                case "env":
+                    what = f"the environment variable {name}"
+                    return os.environ[name]
+                case "file":
+                    what = f"the file {name}"
+                    return Path(name).read_text().strip()
+                case _:
+                    connection, _, part = name.rpartition(".")
+                    variable = connection_variable(connection)
+                    what = (
+                        f"the part {part!r} of the Airflow connection {connection} (variable {variable}; parts: "
+                        f"{', '.join(_PARTS)})"
+                    )
+                    return _part_of_connection(connection, part)
+        except (KeyError, OSError, ValueError) as err:
             raise MissingReferenceError(source.name, option, what) from err
 
     return _RESOLVED.sub(replace_reference, value)

@@ -103,7 +103,7 @@ OWN_OPTIONS = (
 )  # none of these is an option of Spark
 
 _AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
-_WITH_NAMES = ("csv", "json", "orc", "parquet")
+_WITH_NAMES = ("csv", "avro", "json", "orc", "parquet")
 _files = decoder_of(tuple[PinnedFile, ...])
 
 

@@ -41,7 +41,7 @@ from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE, Deliveries, deliveries_of, folders_of, listed_path
 from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
-from tussock.jobs.sources.files import COLUMNS, NewColumns
+from tussock.jobs.sources.files import COLUMNS
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
@@ -270,8 +270,11 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
             "records of changes, omit both, and apply them with CREATE FLOW … AS AUTO CDC"
         )
         raise BadOptionError(source.name, CHANGES, changes or "", reason)
-    if source.options.get(COLUMNS, NewColumns.IGNORE) != NewColumns.IGNORE:
-        reason = "the columns of a source with changes stay as they were created"
+    if COLUMNS in source.options and has_envelopes(source):
+        reason = (
+            "an envelope without a schema contains no types. Fields that the source does not declare are ignored: add "
+            f"them by ALTER SOURCE {source.name} ADD COLUMNS (name type, …)"
+        )
         raise BadOptionError(source.name, COLUMNS, source.options[COLUMNS], reason)
     kinds = " or ".join(f"'{kind}'" for kind in RecordKind)
     if changes is None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tussock.jobs.sources.avro_schema import MAGIC, avro_long, avro_metadata
 from tussock.jobs.sources.file_portions import LEAST_PORTION_BYTES, ROW_BYTES, FileRecords
 from tussock.jobs.sources.parquet_footer import footer_of
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
@@ -162,7 +163,7 @@ def _value_width(kind: pa.DataType) -> int | None:
 
 # --- Avro ---------------------------------------------------------------------------------------------------------
 
-_AVRO_MAGIC, _SYNC_BYTES = b"Obj\x01", 16
+_SYNC_BYTES = 16
 
 
 def measure_avro(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
@@ -172,39 +173,17 @@ def measure_avro(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
         open_file_bytes(file, options) as stream,
         suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, IndexError),
     ):
-        if stream.read(len(_AVRO_MAGIC)) != _AVRO_MAGIC:
+        if stream.read(len(MAGIC)) != MAGIC:
             return FileRecords(1, file.size)
-        codec = _avro_metadata(stream).get(b"avro.codec", b"null").decode()
+        codec = avro_metadata(stream).get(b"avro.codec", b"null").decode()
         stream.read(_SYNC_BYTES)
-        while (count := _avro_long(stream)) is not None:
-            size = _avro_long(stream) or 0
+        while (count := avro_long(stream)) is not None:
+            size = avro_long(stream) or 0
             block = _unpacked_size(codec, stream.read(size))
             stream.read(_SYNC_BYTES)
             records, nbytes = records + count, nbytes + block
             largest = max(largest, block // max(count, 1))
     return FileRecords(max(records, 1), nbytes, largest)
-
-
-def _avro_metadata(file: BinaryIO) -> dict[bytes, bytes]:
-    value_by_name: dict[bytes, bytes] = {}
-    while count := _avro_long(file):
-        if count < 0:
-            _avro_long(file)  # the bytes of the block
-        for _ in range(abs(count)):
-            name = file.read(_avro_long(file) or 0)
-            value_by_name[name] = file.read(_avro_long(file) or 0)
-    return value_by_name
-
-
-def _avro_long(file: BinaryIO) -> int | None:
-    """Read a number of variable length in zigzag order; None at the end of the file."""
-    number = shift = 0
-    while byte := file.read(1):
-        number |= (byte[0] & 127) << shift
-        if byte[0] < 128:
-            return number >> 1 ^ -(number & 1)
-        shift += 7
-    return None
 
 
 def _unpacked_size(codec: str, block: bytes) -> int:

@@ -2,10 +2,13 @@
 
     'ignore'  the default: the columns are not read
     'hold'    the source is held until a person adds the columns, or ignores them
-    'evolve'  the run adds the columns to the source, in the epoch that takes the file
+    'evolve'  the run adds the columns to the source, in the epoch that takes the file. A wider type of a column that
+              exists becomes its type
 
 A run looks into its new files before it pins them. Types come from the file, or are inferred from a sample of a text
-file, as `tussock preview` does. A column that already exists with another type is the business of the file's reader.
+file, as `tussock preview` does. A sample cannot prove that a column became wider, so only the types of parquet, orc and
+avro files widen a column. Views that read it are bound again, which needs Spark (jobs/barriers/columns.py). The reader
+of the file refuses every other type.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,17 +20,21 @@ import pyarrow as pa
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.avro_schema import avro_fields
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.files import COLUMNS, NewColumns
 from tussock.jobs.sources.listing import ListedFile, open_file
+from tussock.jobs.sources.measures import open_file_bytes
 from tussock.jobs.sources.orc import columns_of_orc
 from tussock.jobs.sources.parquet_schema import parquet_fields
 from tussock.jobs.sources.pins import PinnedFile, RangeFile
 from tussock.jobs.sources.preview import infer_text_fields
+from tussock.jobs.sources.widening import is_wider
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.types import UnsupportedTypeError, arrow_type, type_name
 
 _AT_ONCE = 16
+_WITH_TYPES = ("avro", "orc", "parquet")
 
 
 class NewColumnsError(InputError):
@@ -67,19 +74,39 @@ def evolved_fields(source: CreateSource, waiting: Iterable[Item]) -> tuple[Field
     return tuple(fields.values())
 
 
+def widened_fields(source: CreateSource, waiting: Iterable[Item]) -> tuple[Field, ...]:
+    """Return the columns of a source, with the wider types that they have in waiting files. Cost: as evolved_fields."""
+    fields = list(source.fields)
+    if source.format not in _WITH_TYPES:
+        return tuple(fields)
+    places = {field.name.lower(): place for place, field in enumerate(fields)}
+    for _, there in _fields_by_file(source, waiting):
+        for field in there:
+            place = places.get(field.name.lower())
+            if place is not None and _is_supported(field.type) and is_wider(fields[place].type, field.type):
+                fields[place] = Field(fields[place].name, field.type)
+    return tuple(fields)
+
+
 def _new_columns_by_file(source: CreateSource, waiting: Iterable[Item]) -> Iterator[tuple[str, list[Field]]]:
-    """The waiting files with undeclared columns. An unreadable file has none here, since its reader reports it.
+    """The waiting files with undeclared columns."""
+    declared = {field.name.lower() for field in source.fields}
+    for path, fields in _fields_by_file(source, waiting):
+        if new := [f for f in fields if f.name.lower() not in declared and _is_supported(f.type)]:
+            yield path, new
+
+
+def _fields_by_file(source: CreateSource, waiting: Iterable[Item]) -> Iterator[tuple[str, tuple[Field, ...]]]:
+    """The columns of each waiting file. An unreadable file has none here, since its reader reports it.
 
     Cost: the footer or a sample of each new file, 16 at a time, once per process.
     """
-    declared = {field.name.lower() for field in source.fields}
     files = [ListedFile(item.name, item.nbytes, item.mark) for item in waiting if not item.goes and item.nbytes]
     options = tuple(sorted(source.options.items()))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = pool.map(lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files)
         for file, fields in zip(files, found, strict=True):
-            if new := [f for f in fields if f.name.lower() not in declared and _is_supported(f.type)]:
-                yield file.path, new
+            yield file.path, fields
 
 
 @lru_cache(maxsize=4096)
@@ -91,6 +118,9 @@ def _fields_of(format: str, options: Sequence[tuple[str, str]], path: str, size:
                 store, name = open_file(path, given)
                 with pa.PythonFile(RangeFile(store, name, size), mode="r") as opened:
                     return parquet_fields(opened, path)
+            case "avro":
+                with open_file_bytes(PinnedFile(path, size, etag, 0), given) as stream:
+                    return avro_fields(stream, path)
             case "orc":
                 schema = columns_of_orc(PinnedFile(path, size, etag, 0), given)
                 return tuple(Field(field.name, type_name(field.type)) for field in schema)

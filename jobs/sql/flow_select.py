@@ -17,7 +17,8 @@ from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, Writ
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
-_RESERVED = frozenset(name.lower() for name in (START_AT, END_AT, _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST))
+_RANK = "__rank"  # of changes with one sequence
+_RESERVED = frozenset(name.lower() for name in (START_AT, END_AT, _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST, _RANK))
 
 
 def flow_select(source: SourceText, flow: FlowHeader, columns: Sequence[str]) -> str:
@@ -101,13 +102,16 @@ class _Flow:
     ) -> str:
         """The runs of equal changes of a key, each from its first change until the next run or delete begins.
 
-        Among changes with one sequence, the last position counts: only that one has another sequence behind it.
+        Among changes with one sequence, the last position counts: only that one has another sequence behind it. A
+        truncation is a delete of each key, before the changes of its sequence.
         """
-        by_key = _window(keys)
+        truncates = self.flow.truncate_when is not None
+        by_key = _window(keys, f"{_SEQUENCE}, {_RANK}" if truncates else _SEQUENCE)
+        changes = self._truncated_changes(selected, keys) if truncates else f"changes AS ({self._changes(selected)})"
         values = [self._filled(c, by_key) if c in filled else quote_name(c) for c in selected]
         return (
-            f"WITH changes AS ({self._changes(selected)}),\n"
-            f"ordered AS (SELECT {', '.join(values)}, {_SEQUENCE}, {_DELETES},\n"
+            f"WITH {changes},\n"
+            f"ordered AS (SELECT {', '.join([*values, *([_RANK] if truncates else [])])}, {_SEQUENCE}, {_DELETES},\n"
             f"  lead({_SEQUENCE}) OVER {by_key} AS {_NEXT} FROM changes),\n"
             f"single AS (SELECT *, NOT {_DELETES} AND (coalesce(lag({_DELETES}) OVER {by_key}, true)"
             f"{_differs(tracked, by_key)}) AS {_HEAD}\n"
@@ -135,36 +139,51 @@ class _Flow:
 
     def _runs(self, by_key: str, begins: str) -> str:
         """Each change with the start of its run, and whether it is the last one. `begins`: another run, or no row."""
-        running = by_key.replace(f"ORDER BY {_SEQUENCE}", f"ORDER BY {_SEQUENCE} ROWS UNBOUNDED PRECEDING")
         return (
             f"runs AS (SELECT *,\n"
-            f"  last_value(CASE WHEN {_HEAD} THEN {_SEQUENCE} END, true) OVER {running} AS {START_AT},\n"
+            f"  last_value(CASE WHEN {_HEAD} THEN {_SEQUENCE} END, true) OVER {_running(by_key)} AS {START_AT},\n"
             f"  coalesce(lead({begins}) OVER {by_key}, true) AS {_LAST} FROM single)"
         )
 
     def _filled(self, column: str, by_key: str) -> str:
         """The newest value of a column since the last delete, up to this change."""
-        running = by_key.replace(f"ORDER BY {_SEQUENCE}", f"ORDER BY {_SEQUENCE} ROWS UNBOUNDED PRECEDING")
         name = quote_name(column)
         return (
             f"last_value(CASE WHEN {_DELETES} OR {name} IS NOT NULL THEN struct(CASE WHEN {_DELETES} THEN NULL "
-            f"ELSE {name} END AS value) END, true)\n  OVER {running}.value AS {name}"
+            f"ELSE {name} END AS value) END, true)\n  OVER {_running(by_key)}.value AS {name}"
+        )
+
+    def _truncated_changes(self, selected: list[str], keys: list[str]) -> str:
+        """The changes of the keys, and for each key a delete per truncation. `_RANK` orders those of one sequence."""
+        assert self.flow.truncate_when is not None
+        key, sequence = _listed(keys), self._text(self.flow.sequence)
+        empty = [f"truncated.{quote_name(c)}" if c in keys else f"NULL AS {quote_name(c)}" for c in selected]
+        return (
+            f"own_changes AS ({self._changes(selected)}),\n"
+            f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM own_changes)\n"
+            f"  CROSS JOIN (SELECT DISTINCT {sequence} AS {_SEQUENCE} FROM {sql_name(self.flow.source)}\n"
+            f"    WHERE {self._text(self.flow.truncate_when)} AND {sequence} IS NOT NULL)),\n"
+            f"changes AS (SELECT {_listed(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM own_changes\n"
+            f"  UNION ALL SELECT {', '.join(empty)}, {_SEQUENCE}, true, 0 FROM truncated)"
         )
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def _changes(self, selected: list[str]) -> str:
-        """The changes of the keys: rows with a key and a sequence, without truncations and the changes before them."""
+        """The changes of the keys: rows with a key and a sequence, without truncations.
+
+        With type 1, without the changes before the newest truncation.
+        """
         flow, sequence = self.flow, self._text(self.flow.sequence)
         relation, keys = sql_name(flow.source), self._named(flow.keys)
         deletes = "false" if flow.delete_when is None else f"coalesce({self._text(flow.delete_when)}, false)"
         conditions = [f"{quote_name(k)} IS NOT NULL" for k in keys] + [f"{sequence} IS NOT NULL"]
         if flow.truncate_when is not None:
             truncates = self._text(flow.truncate_when)
-            conditions += [
-                f"NOT coalesce({truncates}, false)",
-                f"coalesce({sequence} >= (SELECT max({sequence}) FROM {relation} WHERE {truncates}), true)",
-            ]
+            conditions.append(f"NOT coalesce({truncates}, false)")
+            if flow.scd_type == 1:
+                newest = f"SELECT max({sequence}) FROM {relation} WHERE {truncates}"
+                conditions.append(f"coalesce({sequence} >= ({newest}), true)")
         return (
             f"SELECT {_listed(selected)}, {sequence} AS {_SEQUENCE}, {deletes} AS {_DELETES}\n"
             f"  FROM {relation} WHERE {' AND '.join(conditions)}"
@@ -215,8 +234,13 @@ def _struct(columns: Sequence[str]) -> str:
     return f"struct({_listed(columns)})"
 
 
-def _window(keys: Sequence[str]) -> str:
-    return f"(PARTITION BY {_listed(keys)} ORDER BY {_SEQUENCE})"
+def _window(keys: Sequence[str], order: str = _SEQUENCE) -> str:
+    return f"(PARTITION BY {_listed(keys)} ORDER BY {order})"
+
+
+def _running(by_key: str) -> str:
+    """A window from the first row of the key to this one."""
+    return f"{by_key.removesuffix(')')} ROWS UNBOUNDED PRECEDING)"
 
 
 def _differs(tracked: Sequence[str], by_key: str) -> str:

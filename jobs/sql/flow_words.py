@@ -145,9 +145,6 @@ def _read_clauses(cursor: Cursor, target: str, or_replace: bool) -> FlowHeader:
         cursor.expect("ON")
         track = _read_choice(cursor)
     cursor.end()
-    if truncate_when is not None and scd_type == 2:
-        cursor.at = next(i for i, token in enumerate(cursor.tokens) if token.start >= truncate_when.begin)
-        raise cursor.complaint("APPLY AS TRUNCATE WHEN needs SCD TYPE 1; with type 2, write a delete of each key")
     return FlowHeader(
         target,
         or_replace,

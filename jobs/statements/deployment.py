@@ -72,6 +72,7 @@ from tussock.jobs.sql.grammar import read_schema_statement
 from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, fingerprint_relation, statement_items
 from tussock.jobs.statements.once import Once
 from tussock.jobs.statements.source_changes import change_notes, edited_source
+from tussock.jobs.statements.star_notes import star_note
 from tussock.jobs.statements.statement_maker import StatementMaker
 from tussock.jobs.statements.transaction import DraftTransaction
 from tussock.jobs.statements.unchanged import unchanged_relation
@@ -373,7 +374,9 @@ class Deploying:
         building = next(
             (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
         )
-        return f"being built {building}" if building else _pause_note(relation)
+        if building:
+            return f"being built {building}"
+        return _pause_note(relation) or star_note(self._draft.catalog, relation)
 
     def _create_or_run(
         self, statements: Sequence[Single], text: str, place: str, notes: Sequence[str], once: str | None

@@ -246,6 +246,16 @@ class StatementRunner:
         self._record_zones(draft)
         return self._writer.log_and_answer(text, draft.to_statement(), expected=end)
 
+    def set_columns(self, change: SetSourceColumns) -> None:
+        """Log the wider types of a source's columns, with the views that read them. Raises CannotFollowError."""
+
+        def log_change() -> Answer:
+            version = self._meta.read_latest()
+            catalog = self._pending.read_catalog(version)
+            return self._log_replacement(version, catalog, statement_text(change), change, self._pending.log_end)
+
+        self.run_with_retries(log_change)
+
     def _record_zones(self, draft: DraftTransaction) -> None:
         for zone in self._statements.unrecorded_zones(draft.catalog):
             draft.add_statement(zone)

@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.barriers.barrier import (
-    Pinned,
-    Pinning,
-    keeper_of,
-    statement_of,
-    taken_table,
-    time_zones,
-    with_first_files,
-)
+from tussock.jobs.barriers.barrier import Pinned, Pinning, keeper_of, time_zones, with_first_files
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import Pace, Wish, next_moment
+from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.move_source import moved_sources
 from tussock.jobs.catalog.statement_log import replay_log

@@ -14,8 +14,6 @@ from tussock.jobs.barriers.barrier import (
     keeper_of,
     mutation_of,
     names_of,
-    statement_of,
-    taken_table,
     time_zones,
     with_first_files,
     with_reasons_for_spark,
@@ -24,6 +22,7 @@ from tussock.jobs.barriers.builds import AsInBarrier
 from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.source_holds import hold_of, with_holds
+from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.apply import CannotPauseError, pause_views
 from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.catalog.statement_log import replay_log, skip_arguments, statement_text, statements_of
@@ -357,6 +356,7 @@ class _Superseding:
             mutation=mutation_of(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
             run=held.run,
             skipped=tuple(dict.fromkeys((*held.skipped, *detour.describe_changes(), *describe_rejected(replayed)))),
+            columns=held.columns,
             unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
             moment=held.moment,

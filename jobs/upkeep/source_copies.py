@@ -10,7 +10,7 @@ floor, and that a readable epoch needs, is named at the floor or in the newest e
 
 from collections.abc import Iterator
 
-from tussock.jobs.barriers.barrier import statement_of
+from tussock.jobs.barriers.taken_tables import statement_of
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.hummock.in_use import on_newest

@@ -59,6 +59,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     mutation: Mutation = Mutation()
     run: dict[str, str] = {}  # facts about the scheduler's run, e.g. its data interval; opaque here
     skipped: tuple[str, ...] = ()  # inputs that `tussock barrier abandon` skipped, as text for people
+    columns: tuple[str, ...] = ()  # columns that files brought to their sources, as text for people
     # By source id, like `splits`: inputs that count as taken and are not read.
     unread: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict, name="skipped_files")
     by_spark: dict[int, dict[str, str]] = {}  # by source id and file: why Spark reads it; the engine reads the others

@@ -73,6 +73,7 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     follows: int = 0  # the barrier's
     passed_over: TimeSpan | None = None  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
+    columns: tuple[str, ...] = ()  # the barrier's
     units: tuple[UnitWork, ...] = ()  # units that had work, in order
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
     requests: Requests | None = None
@@ -110,6 +111,7 @@ def manifest_of(
         follows=barrier.follows,
         passed_over=barrier.passed_over,
         skipped=barrier.skipped,
+        columns=barrier.columns,
         units=units,
         requests=requests,
         ran=ran,

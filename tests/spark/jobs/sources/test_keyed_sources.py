@@ -69,7 +69,10 @@ def test_views_over_a_keyed_source_equal_sparks_over_its_rows(spark: SparkSessio
         with pytest.raises(RelationExistsError, match="primary key"):
             session.execute(SOURCE.format(path=folder).replace("KEY (id)", "KEY (id, at)"))
         with pytest.raises(CannotAlterSourceError, match="by its key"):
-            session.execute("ALTER SOURCE customers ADD COLUMN more int")
+            session.execute("ALTER SOURCE customers RENAME COLUMN city TO town")
+        session.execute("ALTER SOURCE customers ADD COLUMN more int")
+        session.flush()
+        assert {row["more"] for row in session.read("customers").to_pylist()} == {None}
         with pytest.raises(CannotAlterSourceError, match="sequence_by is fixed"):
             session.execute("ALTER SOURCE customers SET OPTIONS (sequence_by 'id')")
 

@@ -8,11 +8,13 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.barriers.barrier import inject_barrier
-from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.epoch import next_epoch, run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.logical.statements import Insert, Statement
 from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.trouble.restate import Restating
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
@@ -57,6 +59,12 @@ def epoch(meta: MetaStore, runner: LevelRunner | None = None) -> EpochSummary:
     barrier = inject_barrier(meta)
     assert barrier is not None, "nothing waits"
     return run_epoch(runner or LocalRunner(), meta, barrier)
+
+
+def restate(meta: MetaStore, source: str, path: Path, *, gone: bool = False, runner: LevelRunner | None = None) -> None:
+    """Take the present content of a file of a source, or withdraw the file."""
+    if Restating(meta, source, Restated(str(path), gone=gone)).begin_restating() is not None:
+        next_epoch(runner or LocalRunner(), meta)
 
 
 def rows(meta: MetaStore, name: str) -> list[tuple[object, ...]]:

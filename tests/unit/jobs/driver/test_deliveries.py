@@ -132,7 +132,7 @@ class Feed:
         if fresh:
             self.model.taken[day][name] = fresh
             write(self.path(day, name), fresh)
-            restate(meta, self.path(day, name))
+            restate(meta, "customers", self.path(day, name))
 
     def withdraw(self, meta: MetaStore) -> None:
         """Remove a file of the newest delivery; with its last file, the delivery before counts again."""
@@ -142,7 +142,7 @@ class Feed:
         if not self.model.taken[day]:
             del self.model.taken[day]
         self.path(day, name).unlink()
-        restate(meta, self.path(day, name), gone=True)
+        restate(meta, "customers", self.path(day, name), gone=True)
 
     def add_file(self) -> None:
         """Write one more file of the newest delivery."""

@@ -17,21 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.jobs.driver.embedded import append, new_store, open_store, restate, rows
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.chunk import make_chunk
-from tussock.jobs.driver.epoch import advance_store, next_epoch
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
-from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
-from tussock.jobs.trouble.restate import Restating
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -100,11 +98,6 @@ def require_equal(meta: MetaStore, model: Model) -> None:
     assert rows(meta, "by_value") == model.by_value()
 
 
-def restate(meta: MetaStore, path: Path, *, gone: bool = False) -> None:
-    if Restating(meta, "customers", Restated(str(path), gone=gone)).begin_restating() is not None:
-        next_epoch(LocalRunner(), meta)
-
-
 def some_records(chance: random.Random, epoch: int, texts: Sequence[str]) -> list[Record]:
     """Changes of few keys, whose sequences are late, equal, repeated and out of order."""
     return [
@@ -141,11 +134,11 @@ def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
                 kept = [r for r in model.files[name] if chance.random() < 0.7]
                 model.files[name] = [*kept, *some_records(chance, epoch, texts)]
                 write(folder / name, model.files[name])
-                restate(meta, folder / name)
+                restate(meta, "customers", folder / name)
             case "withdrawn" if model.files:
                 name = chance.choice(sorted(model.files))
                 del model.files[name]
-                restate(meta, folder / name, gone=True)
+                restate(meta, "customers", folder / name, gone=True)
                 (folder / name).unlink()
             case "restarted":
                 meta = open_store(tmp_path / "store", f"run {epoch}")
@@ -242,7 +235,7 @@ def test_a_source_that_quarantines_rejects_such_records_and_takes_them_back_with
     reasons = ("column 'id' of the key is NULL", "column 'n' of the sequence is NULL")
     assert found == [((str(path), n, reason), "a%20b.parquet") for n, reason in zip((2, 3), reasons, strict=True)]
     write(path, [*NULL_KEY[2:], (9, 9, 9, "new")])  # type: ignore[list-item]
-    restate(meta, path)
+    restate(meta, "customers", path)
     assert rows(meta, "customers") == [(4, 1, 4, "d"), (9, 9, 9, "new")]
     assert [row[1] for row in rows(meta, "customers__rejects")] == [1]
 
@@ -266,7 +259,7 @@ def test_operations_insert_update_delete_and_truncate(tmp_path: Path) -> None:
     write(folder / "d.parquet", [(6, 2, 6, "I"), (3, 3, 3, "u"), (7, 4, 7, "u")])
     advance_store(LocalRunner(), meta)
     assert rows(meta, "customers") == [(3, 3, 3, "u"), (4, 4, 4, "I"), (7, 4, 7, "u")]  # d.parquet follows c.parquet
-    restate(meta, folder / "c.parquet", gone=True)
+    restate(meta, "customers", folder / "c.parquet", gone=True)
     (folder / "c.parquet").unlink()
     assert rows(meta, "customers") == [(1, 2, 7, "update"), (3, 3, 3, "u"), (6, 2, 6, "I"), (7, 4, 7, "u")]
 
@@ -425,7 +418,7 @@ def test_the_newest_of_random_dumps_gives_the_rows(tmp_path: Path, seed: int) ->
                 name = chance.choice(sorted(files))
                 files[name] = a_dump(chance)
                 write(folder / f"{name}.parquet", files[name])
-                restate(meta, folder / f"{name}.parquet")
+                restate(meta, "customers", folder / f"{name}.parquet")
             case "restarted":
                 meta = open_store(tmp_path / "store", f"run {epoch}")
             case some:

@@ -11,15 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tests.support.jobs.driver.embedded import append, new_store, rows
+from tests.support.jobs.driver.embedded import append, new_store, restate, rows
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
-from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.runner import LocalRunner, no_spark
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, KeyedBy, SetSourceColumns, SetSourceOptions
+from tussock.jobs.logical.statements import (
+    AddSourceColumns,
+    CreateSource,
+    CreateView,
+    KeyedBy,
+    SetSourceColumns,
+    SetSourceOptions,
+)
+from tussock.jobs.session import Session
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.errors import BadOptionError
-from tussock.jobs.sources.new_columns import evolved_fields
+from tussock.jobs.sources.new_columns import evolved_fields, widened_fields
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.meta.store import MetaStore
 
@@ -116,9 +124,8 @@ def test_a_new_column_holds_the_source_until_a_person_ignores_it(tmp_path: Path)
     [
         ("parquet", {"columns": "grow"}, False, "expected 'ignore' or 'hold' or 'evolve'"),
         ("csv", {"columns": "evolve"}, False, "csv with header 'true'"),
-        ("text", {"columns": "evolve"}, False, "without Spark in json, orc, parquet"),
-        ("avro", {"columns": "hold"}, False, "without Spark in json, orc, parquet"),
-        ("parquet", {"columns": "evolve", "changes": "upsert"}, True, "stay as they were created"),
+        ("text", {"columns": "evolve"}, False, "without Spark in avro, json, orc, parquet"),
+        ("json", {"columns": "evolve", "changes": "debezium"}, True, "an envelope without a schema"),
         ("delta", {"columns": "evolve"}, False, "no such option"),
     ],
 )
@@ -138,3 +145,144 @@ def test_the_footer_of_an_orc_file_has_its_new_columns(tmp_path: Path) -> None:
     people = CreateSource("people", "orc", FIELDS, {"path": str(tmp_path)})
     waiting = [Item(str(path), path.stat().st_size)]
     assert evolved_fields(people, waiting) == (*WITH_CITY, Field("size", "double"))
+
+
+KEYED = ("upsert", "operations", "snapshot")
+
+
+def keyed_source(folder: Path, changes: str, columns: str = "evolve") -> CreateSource:
+    options = {"path": str(folder), "columns": columns, "changes": changes}
+    options |= {"op_column": "name"} if changes == "operations" else {}
+    options |= READERS["parquet"].default_options(options)
+    return CreateSource("people", "parquet", FIELDS, options, keyed=KeyedBy((0,)))
+
+
+@pytest.mark.parametrize("changes", KEYED)
+def test_a_keyed_source_takes_new_columns_and_has_null_in_earlier_rows(tmp_path: Path, changes: str) -> None:
+    folder = tmp_path / "in"
+    write(folder / "1.parquet", "parquet", [{"id": 1, "name": "i"}, {"id": 2, "name": "i"}])
+    meta = new_store(tmp_path / "store")
+    append(meta, keyed_source(folder, changes))
+    append(meta, CreateView("narrow", "SELECT *", Scan("people", (0, 1), FIELDS)))
+    advance_store(LocalRunner(), meta)
+    write(folder / "2.parquet", "parquet", [{"id": 2, "name": "u", "city": "Bern"}, {"id": 3, "name": "i"}])
+    advance_store(LocalRunner(), meta)
+    assert columns_of(meta) == ["id bigint", "name string", "city string"]
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2), WITH_CITY)))
+    write(folder / "3.parquet", "parquet", [{"id": 4, "name": "i", "city": "Chur", "size": 7}])
+    advance_store(LocalRunner(), meta)
+    changed = [(1, "i", None), (2, "u", "Bern"), (3, "i", None)]
+    assert rows(meta, "wide") == [*([] if changes == "snapshot" else changed), (4, "i", "Chur")]
+    assert rows(meta, "people")[-1] == (4, "i", "Chur", 7)
+    assert rows(meta, "narrow") == [row[:2] for row in rows(meta, "wide")]
+    assert held_sources(meta.read_latest().catalog) == {}
+
+
+def test_a_correction_of_a_file_before_the_new_column_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write(folder / "1.parquet", "parquet", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    meta = new_store(tmp_path / "store")
+    append(meta, keyed_source(folder, "upsert"))
+    advance_store(LocalRunner(), meta)
+    write(folder / "2.parquet", "parquet", [{"id": 2, "name": "c", "city": "Bern"}])
+    advance_store(LocalRunner(), meta)
+    restate(meta, "people", folder / "2.parquet", gone=True)
+    assert rows(meta, "people") == [(1, "a", None), (2, "b", None)]
+    write(folder / "1.parquet", "parquet", [{"id": 1, "name": "d", "city": "Chur"}])
+    restate(meta, "people", folder / "1.parquet")
+    assert rows(meta, "people") == [(1, "d", "Chur")]
+
+
+def test_the_columns_of_another_session_and_those_of_files_are_all_added(tmp_path: Path) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    write(tmp_path / "in/2", "parquet", [{"id": 2, "name": "b", "size": 7, "city": "Bern"}])
+    append(meta, AddSourceColumns("people", FIELDS, (Field("city", "string"),)))
+    advance_store(LocalRunner(), meta)
+    assert columns_of(meta) == ["id bigint", "name string", "city string", "size bigint"]
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2, 3), WITH_BOTH)))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "wide") == [(1, "a", None, None), (2, "b", "Bern", 7)]
+
+
+@pytest.mark.parametrize(
+    ("was", "arrow", "now"),
+    [
+        ("int", pa.int64(), "bigint"),
+        ("int", pa.float64(), "double"),
+        ("float", pa.float64(), "double"),
+        ("decimal(5,2)", pa.decimal128(9, 3), "decimal(9,3)"),
+        ("bigint", pa.float64(), "bigint"),  # would lose digits
+        ("bigint", pa.int32(), "bigint"),
+        ("string", pa.int64(), "string"),
+    ],
+)
+def test_a_wider_type_of_a_file_becomes_the_type_of_the_column(
+    tmp_path: Path, was: str, arrow: pa.DataType, now: str
+) -> None:
+    path = tmp_path / "1.parquet"
+    pq.write_table(pa.table({"ID": pa.array([1], arrow)}), path)
+    people = CreateSource("people", "parquet", (Field("id", was),), {"path": str(tmp_path)})
+    assert widened_fields(people, [Item(str(path), path.stat().st_size)]) == (Field("id", now),)
+
+
+def test_a_session_widens_a_source_that_no_view_reads_without_spark(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write(folder / "1", "parquet", [{"id": 1, "name": "a"}])
+    meta = new_store(tmp_path / "store")
+    options = {"path": str(folder), "columns": "evolve", "missing": "null", "retain": "files"}
+    append(meta, CreateSource("people", "parquet", (Field("id", "int"), FIELDS[1]), options))
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "name": ["a"]}), folder / "1")
+    advance_store(LocalRunner(), meta)
+    write(folder / "2", "parquet", [{"id": 1 << 40, "name": "b", "city": "Bern"}])
+    with Session(str(tmp_path / "store"), spark=no_spark, runner="local") as session:
+        summary = session.flush()
+    assert "people has wider columns: id bigint (was int)" in str(summary)
+    assert columns_of(meta) == ["id bigint", "name string", "city string"]
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2), WITH_CITY)))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "wide") == [(1, "a", None), (1 << 40, "b", "Bern")]
+
+
+def avro_file(schema: object) -> bytes:
+    """The header of an Avro file without records."""
+
+    def text(value: bytes) -> bytes:
+        size, encoded = len(value) << 1, b""
+        while size > 127:
+            encoded, size = encoded + bytes([size & 127 | 128]), size >> 7
+        return encoded + bytes([size]) + value
+
+    return b"Obj\x01" + bytes([2]) + text(b"avro.schema") + text(json.dumps(schema).encode()) + b"\0" + bytes(16)
+
+
+def test_the_header_of_an_avro_file_has_its_columns(tmp_path: Path) -> None:
+    place = {"type": "record", "name": "Place", "namespace": "org.geo", "fields": [{"name": "x", "type": "double"}]}
+    fields = {
+        "id": ["null", "long"],
+        "name": "string",
+        "at": {"type": "long", "logicalType": "timestamp-micros"},
+        "day": {"type": "int", "logicalType": "date"},
+        "price": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+        "kind": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+        "tags": {"type": "array", "items": "Kind"},
+        "place": ["null", place],
+        "other": {"type": "map", "values": "org.geo.Place"},
+        "number": ["int", "long"],
+        "choice": ["string", "boolean"],
+    }
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+    path = tmp_path / "1.avro"
+    path.write_bytes(avro_file(schema))
+    people = CreateSource("people", "avro", FIELDS, {"path": str(tmp_path)})
+    found = evolved_fields(people, [Item(str(path), path.stat().st_size)])
+    assert [f"{f.name} {f.type}" for f in found[2:]] == [
+        "at timestamp",
+        "day date",
+        "price decimal(9,2)",
+        "kind string",
+        "tags array<string>",
+        "place struct<x:double>",
+        "other map<string,struct<x:double>>",
+        "number bigint",
+        "choice struct<member0:string,member1:boolean>",
+    ]

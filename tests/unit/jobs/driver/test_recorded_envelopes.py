@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs.driver.embedded import append, new_store, rows
+from tests.support.jobs.driver.embedded import append, new_store, restate, rows
 from tests.unit.jobs.driver.test_debezium import changes_of, customers, topic, write
-from tests.unit.jobs.driver.test_keyed_sources import restate
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field
@@ -72,7 +71,7 @@ def test_recorded_messages_in_files_give_the_rows_of_the_database(tmp_path: Path
     write(folder / "3.json", messages[TRUNCATED_AT:])
     advance_store(LocalRunner(), meta)
     assert rows(meta, "customers") == LAST_ROWS
-    restate(meta, folder / "3.json", gone=True)
+    restate(meta, "customers", folder / "3.json", gone=True)
     assert {row[0]: row[1:4] for row in rows(meta, "customers")} == there
 
 

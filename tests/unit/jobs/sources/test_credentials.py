@@ -4,6 +4,8 @@ import pytest
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.redaction import without_secrets
+from tussock.jobs.sources.credentials import MissingReferenceError, connections_named, resolve_references
 from tussock.jobs.sources.errors import CredentialInOptionError
 from tussock.jobs.sources.kafka_cluster import client_settings
 from tussock.jobs.sources.registry import READERS, reader_of
@@ -79,3 +81,37 @@ def test_options_without_a_credential_are_accepted() -> None:
         "kafka.client.id": "shop-token-reader",
     }.items():
         reader_of(source()).check(source(**{option: value}))
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        f"postgres://reader:{SECRET}%2F@db.example.org:5433/shop?sslmode=require",
+        f'{{"conn_type": "postgres", "host": "db.example.org", "port": 5433, "login": "reader", "password": '
+        f'"{SECRET}/", "schema": "shop"}}',
+    ],
+)
+def test_a_reference_to_an_airflow_connection_gives_its_parts(monkeypatch: pytest.MonkeyPatch, connection: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP.DB", connection)
+    options = {
+        "url": "jdbc:postgresql://${airflow:shop.db.host}:${airflow:shop.db.port}/${airflow:shop.db.dbname}",
+        "user": "${airflow:shop.db.user}",
+        "password": "${airflow:shop.db.password}",
+    }
+    people = CreateSource("people", "jdbc", (), options)
+    assert connections_named(options) == {"shop.db"}
+    assert resolve_references(people, ("url", "user", "password")) == {
+        "url": "jdbc:postgresql://db.example.org:5433/shop",
+        "user": "reader",
+        "password": f"{SECRET}/",
+    }
+    assert SECRET not in without_secrets(f"no route to {connection}")
+
+
+@pytest.mark.parametrize("connection", [None, "postgres://db.example.org/shop", "{", '{"host": "db"}'])
+def test_a_connection_without_the_part_is_missing(monkeypatch: pytest.MonkeyPatch, connection: str | None) -> None:
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", connection)
+    people = CreateSource("people", "jdbc", (), {"password": "${airflow:shop.password}"})
+    with pytest.raises(MissingReferenceError, match=r"'password' of the Airflow connection shop .*AIRFLOW_CONN_SHOP"):
+        resolve_references(people, ("password",))
