@@ -17,12 +17,11 @@ DuckDB takes the JSON apart, by whole columns. A record that is no envelope, or 
 returned with a reason.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -50,6 +49,10 @@ _UNITS = {
 }
 _BASE64_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _MOST_BYTES, _MOST_DIGITS = 16, 38  # of a decimal
+_FLATTEN = (
+    "`after` is a text, as the connector for MongoDB writes it. Let its transform ExtractNewDocumentState flatten the "
+    "documents, and read them with changes 'operations' and op_column '__op'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def _take_apart(
         SELECT op, s AS schema,
           v IS NULL OR trim(v) = '' OR json_type(p) = 'NULL' AS is_empty,
           v IS NOT NULL AND trim(v) <> '' AND p IS NULL AS is_broken,
-          json_type(image) = 'OBJECT' AS has_image,
+          json_type(image) = 'OBJECT' AS has_image, json_type(image) = 'VARCHAR' AS is_text,
           json_extract_string(image, {paths}) AS texts, json_type(image, {paths}) AS kinds,
           json_extract_string(before, {paths}) AS texts_before,
           json_extract_string(kp, {paths}) AS texts_of_key
@@ -190,13 +193,36 @@ def _typed_columns(
     return columns, pa.chunked_array([p[1] for p in parts]).combine_chunks().take(order)
 
 
-def _types_in_schema(text: str | None) -> dict[str, Mapping[str, Any]]:
-    """The types of a row's columns in the schema of an envelope, by the column's name; empty without a schema."""
-    if text is None:
-        return {}
-    fields = json.loads(text).get("fields") or []
-    after = next((f for f in fields if f.get("field") == "after"), None)
-    return {} if after is None else {f["field"]: f for f in after.get("fields") or []}
+class _SchemaPart(msgspec.Struct, frozen=True):
+    """A part of a schema of Kafka Connect. `name` is the meaning of a value, such as `io.debezium.time.Date`."""
+
+    field: str | None = None
+    name: str | None = None
+    fields: tuple["_SchemaPart", ...] | None = None
+    parameters: dict[str, str | None] | None = None
+
+    @property
+    def scale(self) -> int | None:
+        """Of a decimal."""
+        text = (self.parameters or {}).get("scale")
+        return int(text) if text is not None and text.isdecimal() and len(text) < 3 else None
+
+
+_schemas = msgspec.json.Decoder(_SchemaPart | None)
+
+
+def _types_in_schema(text: str | None) -> dict[str, _SchemaPart] | None:
+    """The types of a row's columns in the schema of an envelope, by the column's name; empty without a schema.
+
+    None if it is no schema of Kafka Connect.
+    """
+    try:
+        schema = None if text is None else _schemas.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    fields = () if schema is None else schema.fields or ()
+    after = next((f for f in fields if f.field == "after"), None)
+    return {} if after is None else {f.field: f for f in after.fields or () if f.field is not None}
 
 
 def _columns_of_schema(
@@ -204,13 +230,19 @@ def _columns_of_schema(
     fields: Sequence[Field],
     key: Sequence[int],
     taken: Mapping[str, pa.Array],
-    named: Mapping[str, Mapping[str, Any]],
+    named: Mapping[str, _SchemaPart] | None,
 ) -> tuple[list[pa.Array], pa.Array]:
     """As `_typed_columns`, of records with one schema."""
     is_deletion = pc.fill_null(pc.equal(taken["op"], "d"), False)
     needs_row = pc.fill_null(pc.is_in(taken["op"], pa.array(["c", "u", "r"])), False)
     without = pc.and_(needs_row, pc.invert(pc.fill_null(taken["has_image"], False)))
-    reasons = [pc.if_else(without, "the envelope has no `after`", pa.scalar(None, pa.string()))]
+    reasons = [
+        _reason_if(pc.and_(without, pc.fill_null(taken["is_text"], False)), _FLATTEN),
+        _reason_if(without, "the envelope has no `after`"),
+    ]
+    if named is None:
+        reasons.insert(0, pa.repeat("the schema of the envelope is damaged", len(is_deletion)))
+        named = {}
     columns = []
     for c, field in enumerate(fields):
         texts, kinds = (_element(taken[name], c) for name in ("texts", "kinds"))
@@ -223,7 +255,7 @@ def _columns_of_schema(
             texts = pc.coalesce(texts, _element(taken["texts_of_key"], c))
         else:  # the row of a deletion has no meaning but its key
             texts = pc.if_else(is_deletion, pa.scalar(None, pa.string()), texts)
-        values = decoder.decode_column(c, field.type, texts, kinds, named.get(field.name, {}))
+        values = decoder.decode_column(c, field.type, texts, kinds, named.get(field.name))
         misfit = pc.and_(texts.is_valid(), values.is_null())
         reasons.append(_reason_if(misfit, f"the value of column {field.name!r} is no {field.type}"))
         columns.append(values)
@@ -248,13 +280,13 @@ class _Decoder:
         self._duck, self._form = duck, form
 
     def decode_column(
-        self, column: int, kind: str, texts: pa.Array, kinds: pa.Array, named: Mapping[str, Any]
+        self, column: int, kind: str, texts: pa.Array, kinds: pa.Array, named: _SchemaPart | None
     ) -> pa.Array:
         """Decode the values of a column.
 
         Args:
             kinds: (rows,) DuckDB's names of the JSON types.
-            named: its type in the envelope's schema; empty without one.
+            named: its type in the envelope's schema; None without one.
         """
         if kind.startswith("decimal("):
             return self._decode_decimals(kind, texts, kinds, named)
@@ -265,19 +297,19 @@ class _Decoder:
             values = values.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
         return values.cast(arrow_type(kind))
 
-    def _expression_of(self, column: int, kind: str, named: Mapping[str, Any]) -> str:
+    def _expression_of(self, column: int, kind: str, named: _SchemaPart | None) -> str:
         if kind == "binary":
             return "TRY(from_base64(x))"
         if kind in _INTEGERS:
             return _whole_number(_INTEGERS[kind])
         if kind == "boolean":
-            return "CASE x WHEN 'true' THEN true WHEN 'false' THEN false END"
+            return "CASE WHEN x IN ('true', '1') THEN true WHEN x IN ('false', '0') THEN false END"  # MySQL: TINYINT(1)
         if kind in ("float", "double"):
             return f"TRY_CAST(x AS {kind.upper()})"
         if kind == "date":
             return f"coalesce(TRY(DATE '1970-01-01' + {_whole_number('INTEGER')}), TRY_CAST(x AS DATE))"
-        default = 1_000_000 if not named and column in self._form.milliseconds else 1_000
-        unit = _UNITS.get(named.get("name") or "", default)
+        default = 1_000_000 if named is None and column in self._form.milliseconds else 1_000
+        unit = _UNITS.get((named and named.name) or "", default)
         number = _whole_number("BIGINT")
         micros = f"{number} * {unit // 1_000}" if unit >= 1_000 else f"{number} // 1000"
         return f"coalesce(TRY(make_timestamp({micros})), TRY_CAST(x AS TIMESTAMPTZ)::TIMESTAMP)"
@@ -287,10 +319,10 @@ class _Decoder:
         self._duck.register("one", pa.table({"n": pa.array(range(len(values)), pa.int64()), "x": values}))
         return one_array(self._duck.sql(f"SELECT {expression} AS y FROM one ORDER BY n").to_arrow_table().column(0))
 
-    def _decode_decimals(self, kind: str, texts: pa.Array, kinds: pa.Array, named: Mapping[str, Any]) -> pa.Array:
+    def _decode_decimals(self, kind: str, texts: pa.Array, kinds: pa.Array, named: _SchemaPart | None) -> pa.Array:
         """Decode digits, or unscaled bytes in base64."""
         declared, none = arrow_type(kind), pa.scalar(None, pa.string())
-        is_base64 = named.get("name") == _BASE64_DECIMAL if named else not self._form.decimal_texts
+        is_base64 = named.name == _BASE64_DECIMAL if named is not None else not self._form.decimal_texts
         is_bytes = pc.fill_null(pc.equal(kinds, "VARCHAR"), False)
         cast = f"TRY_CAST(x AS DECIMAL({declared.precision}, {declared.scale}))"
         plain = f"regexp_full_match(x, '-?[0-9]+([.][0-9]{{0,{declared.scale}}}0*)?')"
@@ -299,7 +331,7 @@ class _Decoder:
         from_digits = self._compute(f"CASE WHEN {exact} THEN {cast} END", digits).cast(declared)
         if not is_base64:
             return from_digits
-        scale = int(named.get("parameters", {}).get("scale", declared.scale))
+        scale = declared.scale if named is None or named.scale is None else named.scale
         unscaled = self._compute("TRY(from_base64(x))", pc.if_else(is_bytes, texts, none)).cast(pa.binary())
         fits = f"TRY_CAST({cast} AS DECIMAL(38, {max(scale, declared.scale)})) = x"
         decoded = self._compute(f"CASE WHEN {fits} THEN {cast} END", _from_unscaled(unscaled, scale)).cast(declared)

@@ -114,6 +114,42 @@ def test_messages_that_are_no_changes_go_to_the_rejects_with_their_text() -> Non
     assert [r[3] for r in rejects][:2] == ["no json", "\\xff"]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        "struct",
+        [1],
+        {"fields": 5},
+        {"fields": [5]},
+        {"fields": [{"field": "after", "fields": [None]}]},
+        {"fields": [{"field": "after", "fields": [{"field": "id", "parameters": []}]}]},
+    ],
+)
+def test_an_envelope_with_a_damaged_schema_is_a_reject(schema: object) -> None:
+    value = {"schema": schema, "payload": envelope("c", None, {"id": 1, "name": "a"})}
+    found = changes_of(topic(on_error="quarantine"), [({"id": 1}, value)], quarantine=True)
+    assert [row["c2"] for row in found.rejects.to_pylist()] == ["the schema of the envelope is damaged"]
+
+
+@pytest.mark.parametrize("schema", [None, {}, {"fields": None}, {"fields": [{"field": "after", "fields": None}]}])
+@pytest.mark.parametrize("scale", [None, "x", ""])
+def test_a_schema_without_types_is_none(schema: object, scale: str | None) -> None:
+    fields = (*FEW, Field("price", "decimal(10,2)"))
+    value = {"schema": schema, "payload": envelope("c", None, {"id": 1, "name": "a", "price": "BOI="})}
+    typed = {"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}
+    other = {**value, "schema": {"fields": [{"field": "after", "fields": [typed]}]}}
+    found = changes_of(topic(fields), [({"id": 1}, value), ({"id": 1}, other)])
+    assert shown(found, fields) == [(1, "a", Decimal("12.50"), False)] * 2
+
+
+def test_a_document_of_mongodb_is_a_reject_that_names_the_transform() -> None:
+    value = envelope("c", None, '{"id": {"$oid": "5"}}')
+    found = changes_of(topic(on_error="quarantine"), [({"id": 1}, value)], quarantine=True)
+    (reject,) = found.rejects.to_pylist()
+    assert "ExtractNewDocumentState" in reject["c2"]
+
+
 def test_a_null_key_of_a_topic_goes_to_the_rejects() -> None:
     fields = (Field("key", "binary"), Field("value", "binary"))
     source = topic(fields, changes="upsert", on_error="quarantine")
@@ -145,6 +181,9 @@ def test_an_omitted_value_is_taken_from_the_before_image() -> None:
         ("timestamp_ntz", -1, {}, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
         ("date", "2026-01-02", {}, date(2026, 1, 2)),
         ("tinyint", 128, {}, None),
+        ("boolean", 1, {}, True),  # MySQL's TINYINT(1)
+        ("boolean", False, {}, False),
+        ("boolean", 2, {}, None),
         ("int", 1.5, {}, None),
         ("double", "NaN", {}, "nan"),
         ("string", {"a": 1}, {}, '{"a":1}'),
