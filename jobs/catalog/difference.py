@@ -19,7 +19,7 @@ def list_differences(existing: Create, wanted: Create) -> tuple[str, ...]:
 
     Tables are equal if they have the same columns and key. Sources are equal if they have the same format, options and
     columns; a statement without columns matches any. Views are equal if their SELECTs differ only in blanks and
-    comments, or are bound to the same plan.
+    comments, or are bound to the same plan. CREATE OR REPLACE compares the columns too.
     """
     match existing, wanted:
         case CreateSource(), CreateSource():
@@ -95,6 +95,8 @@ def _format_key(names: str) -> str:
 
 def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
     same_words = words_of(existing.sql) == words_of(wanted.sql) and existing.columns == wanted.columns
+    if wanted.or_replace and existing.plan.fields != wanted.plan.fields:  # a `*` covers new columns of its source
+        same_words = False
     if same_words or _comparable_plan(existing.plan) == _comparable_plan(wanted.plan):
         return
     yield from _of_columns(existing.plan.fields, wanted.plan.fields)

@@ -99,12 +99,14 @@ def test_a_message_contains_the_error_and_its_remedy_and_survives_a_broken_notif
     undone = UndoneError("both", ((NoticeEvent.HELD, "no file\nClear the run."), (NoticeEvent.PAUSED, "row 7")))
     send({"ti": SimpleNamespace(task_id="health", run_id="r1"), "exception": undone})
     send({"ti": SimpleNamespace(task_id="health", run_id="r1"), "exception": UndoneError("another task failed", ())})
+    send.send({"ti": SimpleNamespace(task_id="health", run_id="r1")}, NoticeEvent.EVOLVED, "new column")
     error = HeldSourcesError({"orders": "no file"})
     error.add_note("Clear the run.")
     send({"ti": SimpleNamespace(task_id="run_actors", run_id="r1"), "exception": error})
     assert (tmp_path / "said").read_text().splitlines() == [
         "held: shop (prod): health held: no file Clear the run.",
         "paused: shop (prod): health paused: row 7",
+        "evolved: shop (prod): health evolved: new column",
         f"failed: shop (prod): run_actors failed: {str(error).replace(chr(10), ' ')} Clear the run.",
     ]
 

@@ -152,6 +152,32 @@ class Feed:
         write(self.path(day, "z"), [record])
 
 
+def change_feed(feed: Feed, meta: MetaStore) -> bool:
+    """Write, complete, correct or withdraw something. False: start another process instead."""
+    match feed.chance.choice(
+        ["next"] * 4 + ["incomplete", "completed", "late", "corrected", "withdrawn", "more", "again"]
+    ):
+        case "next":
+            feed.day += 1
+            feed.write_delivery(feed.day, complete=True)
+        case "incomplete":
+            feed.day += 1
+            feed.write_delivery(feed.day, complete=False)
+        case "completed" if feed.waiting:
+            feed.complete(feed.chance.choice(sorted(feed.waiting)))
+        case "late" if (day := feed.late_day()) is not None:
+            feed.write_delivery(day, complete=True)
+        case "corrected" if feed.model.taken:
+            feed.correct(meta)
+        case "withdrawn" if len(feed.model.taken) > 1:
+            feed.withdraw(meta)
+        case "more" if "z" not in feed.model.taken.get(feed.model.newest, {"z": []}):
+            feed.add_file()
+        case _:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
 def test_random_deliveries_of_several_files_give_the_rows_of_the_model(tmp_path: Path, seed: int, kind: str) -> None:
@@ -164,27 +190,8 @@ def test_random_deliveries_of_several_files_give_the_rows_of_the_model(tmp_path:
     for step in range(30):
         assert rows(meta, "every_row") == feed.model.rows()
         assert rows(meta, "by_value") == feed.model.by_value()
-        match chance.choice(
-            ["next"] * 4 + ["incomplete", "completed", "late", "corrected", "withdrawn", "more", "again"]
-        ):
-            case "next":
-                feed.day += 1
-                feed.write_delivery(feed.day, complete=True)
-            case "incomplete":
-                feed.day += 1
-                feed.write_delivery(feed.day, complete=False)
-            case "completed" if feed.waiting:
-                feed.complete(chance.choice(sorted(feed.waiting)))
-            case "late" if (day := feed.late_day()) is not None:
-                feed.write_delivery(day, complete=True)
-            case "corrected" if feed.model.taken:
-                feed.correct(meta)
-            case "withdrawn" if len(feed.model.taken) > 1:
-                feed.withdraw(meta)
-            case "more" if "z" not in feed.model.taken.get(feed.model.newest, {"z": []}):
-                feed.add_file()
-            case _:
-                meta = open_store(tmp_path / "store", f"run {step}")
+        if not change_feed(feed, meta):
+            meta = open_store(tmp_path / "store", f"run {step}")
         advance_store(LocalRunner(), meta)
 
 

@@ -65,7 +65,7 @@ def write(path: Path, records: Sequence[Record]) -> None:
 
 @dataclass
 class Model:
-    """The records of every file; the greatest (n, name, place) of a key decides its row.
+    """The records of every file; the greatest (n, number in the name, place) of a key decides its row.
 
     A truncation is the newest change of all keys that are not newer.
     """
@@ -74,11 +74,11 @@ class Model:
     files: dict[str, list[Record]] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[object, ...]]:
-        latest: dict[int, tuple[tuple[int, str, int], Record]] = {}
-        truncated = (-1, "", 0)
+        latest: dict[int, tuple[tuple[int, int, int], Record]] = {}
+        truncated = (-1, -1, 0)
         for name, records in self.files.items():
             for place, record in enumerate(records):
-                position = (record[1] if self.by_sequence else 0, name, place)
+                position = (record[1] if self.by_sequence else 0, int(name[1:].partition(".")[0]), place)
                 if record[3] == "T":
                     truncated = max(truncated, position)
                 elif record[0] not in latest or latest[record[0]][0] < position:
@@ -411,7 +411,7 @@ def test_the_newest_of_random_dumps_gives_the_rows(tmp_path: Path, seed: int) ->
     append(meta, dumps(folder), CreateView("by_value", "SELECT …", BY_VALUE))
     for epoch in range(1, 31):
         advance_store(LocalRunner(), meta)
-        model = Model(False, {"newest": files[max(files)]})
+        model = Model(False, {"f0": files[max(files)]})
         require_equal(meta, model)
         match chance.choice(["new", "new", "two", "corrected", "restarted"]):
             case "corrected":

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import orc
 
 from tests.support.jobs.driver.embedded import append, new_store, restate, rows
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner, no_spark
@@ -24,7 +25,10 @@ from tussock.jobs.logical.statements import (
     SetSourceColumns,
     SetSourceOptions,
 )
+from tussock.jobs.operations.health import columns_of_run
+from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.new_columns import evolved_fields, widened_fields
@@ -81,6 +85,18 @@ def test_new_columns_become_columns_of_the_source_in_the_epoch_of_their_file(tmp
     assert rows(meta, "wide") == [(1, "a", None, None), (2, "b", "Bern", None), (3, "c", "Chur", 7)]
     assert rows(meta, "narrow") == [(1, "a"), (2, "b"), (3, "c")]
     assert held_sources(meta.read_latest().catalog) == {}
+
+
+def test_a_run_knows_the_columns_that_its_files_brought(tmp_path: Path) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    at = PipelineStore(Pipeline("shop", tmp_path, str(tmp_path / "store"), ()), meta)
+    for run, column in (("one", "city"), ("two", "size")):
+        write(tmp_path / f"in/{run}", "parquet", [{"id": 2, "name": "b", column: 7}])
+        advance_store(LocalRunner(), meta, Wish(run={"run": run}))
+    newest = meta.read_latest().epoch
+    assert columns_of_run(at, {"run": "two"}, newest) == ("source people has the new columns size bigint",)
+    assert columns_of_run(at, {"run": "one"}, newest) == ("source people has the new columns city bigint",)
+    assert columns_of_run(at, {"run": "three"}, newest) == ()
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
