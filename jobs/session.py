@@ -370,7 +370,6 @@ class Session:
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
-            self._widen_columns(interval)
             return self._published(lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
 
     def _widen_columns(self, interval: Interval | None) -> None:
@@ -390,6 +389,7 @@ class Session:
                 self.meta.glances() as glances,
                 storing_dumps(lambda: nullcontext(self.spark)),
             ):
+                self._widen_columns(interval)
                 for summary in begin():
                     version = publish_epoch(self.meta, summary.epoch)
                     self._statements.forget_rows()

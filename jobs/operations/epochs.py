@@ -165,8 +165,9 @@ def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
 
 def _widen_columns(at: PipelineStore, wish: Wish) -> None:
     """Log the wider types of waiting files. Only then a session is opened, which binds views by Spark."""
-    if not wider_columns(at.meta, wish.interval):
-        return
+    with at.meta.glances():  # a run without news costs no further request
+        if not wider_columns(at.meta, wish.interval):
+            return
     from tussock.jobs.session import Session, widen_columns
 
     with (

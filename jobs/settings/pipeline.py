@@ -93,7 +93,7 @@ and reads one small file per pipeline.
 
     [notify.team]                                      # optional; a message, by a notifier of Airflow or your own
     notifier = "airflow.providers.smtp.notifications.smtp.SmtpNotifier" # a class, by its module and name
-    on = ["failed", "held", "paused", "late"]          # the events to report
+    on = ["failed", "held", "paused", "late", "evolved"] # the events to report
     arguments = { to = "a@b.org", subject = "{{ tussock.title }}", html_content = "{{ tussock.text }}" } # of the class
 
     [pages]                                            # optional; the pages in Airflow's UI

@@ -54,9 +54,10 @@ def _scans_of(plan: Plan) -> Iterator[Scan]:
 
 def _covers(tokens: Sequence[Token], source: str) -> bool:
     """Whether a `*` of a SELECT covers the columns of a source: without a qualifier, or with its name or alias."""
-    names = {source.rpartition(".")[2]}
+    own = source.rpartition(".")[2]
+    names = {own}
     for place, token in enumerate(tokens[:-1]):
-        if token.value().lower() in names:
+        if token.value().lower() == own:
             after = place + 2 if tokens[place + 1].text.upper() in _AFTER_NAME else place + 1
             if after < len(tokens) and tokens[after].kind in ("word", "name"):
                 names.add(tokens[after].value().lower())

@@ -93,7 +93,7 @@ def test_the_page_of_pipeline_toml_shows_the_defaults_of_the_code() -> None:
         "start of the first interval; required with cron. Expected: a date, or a date with a time. Example",
         "Default: unchanged; 2 in a new store",
         "Default: `268_435_456`",
-        'Default: `["failed", "held", "paused", "late"]`',
+        'Default: `["failed", "held", "paused", "late", "evolved"]`',
         "`arrival.orders.min_rows`: readable rows per interval. Expected: a whole number",
     ):
         assert line in text, line

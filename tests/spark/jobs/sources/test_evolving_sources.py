@@ -66,7 +66,7 @@ def test_views_follow_wider_types_and_keep_their_columns(spark: SparkSession, tm
         assert not [step.note for step in session.plan(scripts).steps if step.note]
 
 
-def test_a_type_that_a_view_cannot_follow_holds_the_source(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_type_that_is_not_wider_holds_the_source(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     pq.write_table(FIRST, folder / "1.parquet")

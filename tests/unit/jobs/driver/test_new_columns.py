@@ -33,6 +33,8 @@ from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.new_columns import evolved_fields, widened_fields
 from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.jobs.statements.star_notes import star_note
+from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"))
@@ -161,6 +163,51 @@ def test_the_footer_of_an_orc_file_has_its_new_columns(tmp_path: Path) -> None:
     people = CreateSource("people", "orc", FIELDS, {"path": str(tmp_path)})
     waiting = [Item(str(path), path.stat().st_size)]
     assert evolved_fields(people, waiting) == (*WITH_CITY, Field("size", "double"))
+
+
+def star(width: int, *, or_replace: bool = False) -> CreateView:
+    scan = Scan("people", tuple(range(width)), WITH_BOTH[:width])
+    return CreateView("everything", "SELECT * FROM people", scan, or_replace=or_replace)
+
+
+def relation_of(meta: MetaStore, name: str) -> Relation:
+    (relation,) = [r for r in meta.read_latest().catalog.live_relations() if r.name == name]
+    return relation
+
+
+def test_a_note_names_the_columns_that_a_star_lacks_until_the_view_is_replaced(tmp_path: Path) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    append(meta, star(2))
+    write(tmp_path / "in/2", "parquet", [{"id": 2, "name": "b", "city": "Bern"}])
+    advance_store(LocalRunner(), meta)
+    catalog = meta.read_latest().catalog
+    assert "the source had the columns city of people" in star_note(catalog, relation_of(meta, "everything"))
+    append(meta, star(3))  # the same words: the view stays
+    append(meta, star(3, or_replace=True))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "everything") == [(1, "a", None), (2, "b", "Bern")]
+    assert star_note(meta.read_latest().catalog, relation_of(meta, "everything")) == ""
+
+
+@pytest.mark.parametrize(
+    ("sql", "noted"),
+    [
+        ("SELECT p.* FROM people AS p", True),
+        ("SELECT DISTINCT * FROM people", True),
+        ("SELECT id, people.* FROM people", True),
+        ("SELECT `p`.* FROM people p WHERE id > 2", True),
+        ("SELECT o.* FROM people p JOIN other o ON o.id = p.id", False),
+        ("SELECT count(*), 2 * id FROM people", False),
+        ("SELECT name FROM people -- *", False),
+    ],
+)
+def test_only_a_star_that_covers_the_source_is_noted(tmp_path: Path, sql: str, noted: bool) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    append(meta, CreateView("everything", sql, Scan("people", (0, 1), FIELDS)))
+    write(tmp_path / "in/2", "parquet", [{"id": 2, "name": "b", "city": "Bern"}])
+    advance_store(LocalRunner(), meta)
+    note = star_note(meta.read_latest().catalog, relation_of(meta, "everything"))
+    assert bool(note) == noted, note
 
 
 KEYED = ("upsert", "operations", "snapshot")
