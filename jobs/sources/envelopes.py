@@ -194,7 +194,7 @@ def _typed_columns(
 
 
 class _SchemaPart(msgspec.Struct, frozen=True):
-    """A part of a schema of Kafka Connect. `name` is the meaning of a value, such as `io.debezium.time.Date`."""
+    """A part of a schema of Kafka Connect. `name` is the meaning of a value, such as a date."""
 
     field: str | None = None
     name: str | None = None
