@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.chunk import WEIGHT, make_chunk
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.text import bad_texts
+from tussock.statestore.decoding import decoder_of
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
@@ -208,7 +209,7 @@ class _SchemaPart(msgspec.Struct, frozen=True):
         return int(text) if text is not None and text.isdecimal() and len(text) < 3 else None
 
 
-_schemas = msgspec.json.Decoder(_SchemaPart | None)
+_schemas = decoder_of(_SchemaPart | None)
 
 
 def _types_in_schema(text: str | None) -> dict[str, _SchemaPart] | None:
