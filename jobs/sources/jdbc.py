@@ -75,6 +75,13 @@ OPTIONS = (
 WATERMARK, KEEP = "watermark_column", "keep_dumps"
 _OWN = (WATERMARK, KEEP)
 _DIGEST, _FAILED, _NEWEST = "_digest", "_failed", "_watermark"
+_DRIVERS = {
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "postgresql": "org.postgresql.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+}
 _DUMP = re.compile(r"\d{10}")
 
 
@@ -264,8 +271,11 @@ def _read_table(source: CreateSource, spark: "SparkSession") -> "DataFrame":
 
     Requires: inside `_database_errors`.
     """
-    reader = spark.read.format("jdbc")
-    return reader.options(**resolve_references(source, OPTIONS)).load()
+    options = resolve_references(source, OPTIONS)
+    kind = options[_URL].split(":")[1]
+    if (driver := _DRIVERS.get(kind)) is not None:  # Java finds no driver of `spark.jars.packages` by the address alone
+        options.setdefault("driver", driver)
+    return spark.read.format("jdbc").options(**options).load()
 
 
 def _digest_of(frame: "DataFrame") -> str:

@@ -150,7 +150,7 @@ def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
             case _:
                 name = f"f{chance.randrange(100):02}{epoch:02}.parquet"
                 again = bool(model.files) and chance.random() < 0.1
-                    model.files[name] = chance.choice([*model.files.values()]) if again else []
+                model.files[name] = chance.choice([*model.files.values()]) if again else []
                 model.files[name] = [*model.files[name], *some_records(chance, epoch, texts)]
                 write(folder / name, model.files[name])
         advance_store(LocalRunner(), meta)
