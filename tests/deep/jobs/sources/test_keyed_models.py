@@ -66,6 +66,7 @@ class Changes:
 
     def __init__(self, folder: Path, kind: str, chance: random.Random) -> None:
         self.folder, self.kind, self.chance = folder, kind, chance
+        self.ending = "json" if kind == "debezium" else "parquet"
         by_sequence = kind != "debezium" and chance.random() < 0.5
         self.model = keyed.Model(by_sequence)
         self.texts = ["a", "b", "gone"] if kind == "upsert" else ["I", "U", "u", "D"]
@@ -78,7 +79,7 @@ class Changes:
             self.source = CreateSource("customers", "json", FIELDS, given, keyed=KeyedBy((0,)))
 
     def begin(self) -> None:
-        self._write("f50.parquet", some_records(self.chance, 0, self.texts))
+        self._write(f"f50.{self.ending}", some_records(self.chance, 0, self.texts))
 
     def rows(self) -> Sequence[tuple[object, ...]]:
         return self.model.rows()
@@ -100,7 +101,7 @@ class Changes:
                 return False
             case _:
                 again = chance.choice([*files.values()]) if files and chance.random() < 0.1 else []
-                name = f"f{chance.randrange(100):02}{epoch:02}.parquet"
+                name = f"f{chance.randrange(100):02}{epoch:02}.{self.ending}"
                 self._write(name, [*again, *some_records(chance, epoch, self.texts)])
         return True
 
