@@ -43,8 +43,13 @@ def follow_columns(meta: MetaStore, base: Base, interval: Interval | None) -> No
 def wider_columns(meta: MetaStore, interval: Interval | None) -> tuple[SetSourceColumns, ...]:
     """Return the changes by which sources get the wider types of waiting files. None while a barrier is open.
 
-    Cost: for sources that take new columns, a listing, and a look into new files.
+    A statement of another process since the version that `meta` has seen may be overlooked until the next call: then
+    the source of a wider file is held until that call.
+
+    Cost: none if no source takes new columns. Otherwise, for such sources, a listing, and a look into new files.
     """
+    if (seen := meta.newest_seen) is not None and not takes_new_columns(seen.catalog):
+        return ()
     base = Base(meta.read_latest())
     changes = list[SetSourceColumns]()
     for relation, waiting in _evolving_sources(meta, base, interval):

@@ -99,25 +99,27 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
     """Return the facts in a committed epoch's manifest. `version`: the newest."""
     kinds = {r.name: r.kind for r in version.catalog.relations}
     return EpochFacts(
-        sealed.epoch,
-        epoch_moment(sealed.epoch),
-        sealed.prev_epoch,
-        sealed.attempt,
-        sealed.writer,
-        sealed.epoch <= version.published,
-        tuple(
+        epoch=sealed.epoch,
+        at=epoch_moment(sealed.epoch),
+        prev_epoch=sealed.prev_epoch,
+        attempt=sealed.attempt,
+        writer=sealed.writer,
+        published=sealed.epoch <= version.published,
+        rows=tuple(
             RelationRows(name, kinds.get(name, ""), counts.rows_in, counts.rows_out, counts.net)
             for name, counts in (sealed.rows or {}).items()
         ),
-        sealed.seconds,
-        sealed.mutation,
-        sealed.skipped,
-        sealed.columns,
-        len(sealed.ssts),
-        sum(s.size for s in sealed.ssts),
-        sealed.units,
-        sealed.requests,
-        sealed.ran or "",
-        time_of_micros(sealed.moment) if sealed.moment else None,
-        None if (span := sealed.passed_over) is None else (time_of_micros(span.start), time_of_micros(span.end)),
+        seconds=sealed.seconds,
+        mutation=sealed.mutation,
+        skipped=sealed.skipped,
+        columns=sealed.columns,
+        ssts=len(sealed.ssts),
+        bytes=sum(s.size for s in sealed.ssts),
+        units=sealed.units,
+        requests=sealed.requests,
+        ran=sealed.ran or "",
+        now=time_of_micros(sealed.moment) if sealed.moment else None,
+        passed_over=(
+            None if (span := sealed.passed_over) is None else (time_of_micros(span.start), time_of_micros(span.end))
+        ),
     )

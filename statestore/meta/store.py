@@ -130,6 +130,11 @@ class MetaStore:
         """
         return self._versions.read_latest(proven=proven)
 
+    @property
+    def newest_seen(self) -> HummockVersion | None:
+        """The newest version that this object has read or written, without a request; None before the first one."""
+        return self._versions.newest_seen
+
     def glances(self) -> AbstractContextManager[Glances]:
         """Within the block, `read_latest` and `log_end` may be as old as the last commit or proven look here.
 
