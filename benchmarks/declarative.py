@@ -43,7 +43,9 @@ class Bakery:
         return self.folder / "bakery"
 
     def run_by_spark(self) -> Spent:
-        """Run the project by `spark-pipelines`."""
+        """Run the project by `spark-pipelines`, from nothing: the tables of a run are only in its process' catalog."""
+        for folder in (self._warehouse, self.folder / "checkpoints"):
+            shutil.rmtree(folder, ignore_errors=True)
         return self._run(self.project, "spark-pipelines", "run", "--conf", "spark.driver.memory=1g")
 
     def import_project(self) -> None:
