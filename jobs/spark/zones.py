@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.java_zones import rules_in, serialized_rules
@@ -42,12 +43,17 @@ def ruled_by_jvm(spark: SparkSession, zone: str) -> RuledZone:
     return RuledZone(zone)
 
 
+def zone_in_jvm(jvm: Any, name: str) -> Any:
+    """Java's ZoneId of a name, as Spark's functions read it. Raises UnknownZoneError."""
+    try:
+        return getattr(jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name)
+    except (Py4JJavaError, PySparkException) as err:  # the latter for a SparkThrowable of Spark 4.1 and later
+        raise UnknownZoneError(name, f"Java {jvm.java.lang.System.getProperty('java.version')}") from err
+
+
 def _rules_of_zone(jvm: Any, name: str) -> ZoneRules:
     version = jvm.java.lang.System.getProperty("java.version")
-    try:
-        rules = getattr(jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name).getRules()
-    except Py4JJavaError as err:
-        raise UnknownZoneError(name, f"Java {version}") from err
+    rules = zone_in_jvm(jvm, name).getRules()
     bytes_of = jvm.java.io.ByteArrayOutputStream()
     stream = jvm.java.io.ObjectOutputStream(bytes_of)
     stream.writeObject(rules)

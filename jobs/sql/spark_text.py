@@ -27,6 +27,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.settings.zone_errors import UnknownZoneError
 from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import collation_of, name_of_type
+from tussock.jobs.spark.zones import zone_in_jvm
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 from tussock.statestore.types import UnsupportedTypeError, arrow_type, twice_named
 from tussock.statestore.zones import is_utc
@@ -66,7 +67,19 @@ _NAMES = {  # of nodes whose own name is an infix operator or another function's
 JSON_TUPLE = "json_tuple("
 _COLUMN = re.compile(r"`a(\d+)`")
 _OF_A_ZONE = re.compile("time|date|zone|unix|hour|minute|second|day|week|month|year|json|csv|xml|variant", re.I)
+_WITH_ZONE = re.compile("_utc_timestamp|convert_timezone", re.I)
+_ZONE_ARGUMENTS = {"ToUTCTimestamp": (1,), "FromUTCTimestamp": (1,), "ConvertTimezone": (0, 1)}
 _ZONE_NAME = re.compile(r"'([A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+)'")
+
+
+def _zone_arguments(node: JavaObject) -> Iterator[str]:
+    """The constants that functions within an expression take as names of zones."""
+    children = list(items(node.children()))
+    for place in _ZONE_ARGUMENTS.get(node.productPrefix(), ()):
+        if children[place].productPrefix() == "Literal" and children[place].value() is not None:
+            yield str(children[place].value())
+    for child in children:
+        yield from _zone_arguments(child)
 
 
 class NoTextError(Exception):
@@ -168,8 +181,13 @@ class _Writer:
         """The parameter with the time zones by which Spark may convert, as in `Call.params`. None if that is UTC alone.
 
         The test uses the names of functions too, so it may include the store's zone unnecessarily.
+
+        Raises UnknownZoneError if a function gets a constant that is no zone. It would fail on each row.
         """
         sandbox = self._texts.sandbox
+        if _WITH_ZONE.search(text):
+            for name in _zone_arguments(node):
+                zone_in_jvm(sandbox.jvm, name)
         zones = list[str]()
         aware = sandbox.tree_pattern("TIME_ZONE_AWARE_EXPRESSION")
         if not is_utc(sandbox.time_zone) and (_OF_A_ZONE.search(text) or node.containsPattern(aware)):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from tussock.jobs.logical.expression_tree import join_by_and, join_by_or, needs_spark
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Expr, Literal, TemporalFilter
@@ -247,6 +248,6 @@ def _is_fixed(walk: PlanWalk) -> bool:
     sandbox = walk.expressions.sandbox
     try:
         zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name_of(sandbox.time_zone))
-    except Py4JJavaError:
+    except (Py4JJavaError, PySparkException):
         return False
     return bool(zone.getRules().isFixedOffset())

@@ -23,6 +23,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.moment import epoch_at
 from tussock.jobs.reading.written_rows import write_csv, write_json
 from tussock.jobs.session import Session
+from tussock.jobs.settings.zone_errors import UnknownZoneError
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.listing import Interval
@@ -321,3 +322,32 @@ def test_sessions_are_made_in_one_place() -> None:
             str(p.relative_to(root)) for p in (root / folder).rglob("*.py") if p != own and makes.search(p.read_text())
         }
         assert not found, f"{found}: make the session by tussock.jobs.spark.session.sql_session"
+
+
+def test_a_text_with_a_slash_is_no_zone(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {
+        "day": "to_date(text, 'd/M/yyyy')",
+        "at": "try_to_timestamp(text, 'd/M/yyyy')",
+        "shown": "date_format(moment, 'd/M/yyyy')",
+        "document": "to_json(struct(moment), map('timestampFormat', 'd/M/yyyy'))",
+        "parsed": "from_csv(text, 'x date', map('dateFormat', 'd/M/yyyy')).x",
+        "local": "from_utc_timestamp(moment, 'Europe/Berlin')",
+    }
+    select = f"SELECT id, {', '.join(f'{text} AS {name}' for name, text in columns.items())} FROM given"
+    given = "VALUES (1, '3/11/2026', TIMESTAMP '2026-01-02 23:30:00'), (2, NULL, NULL)"
+    with Session(str(tmp_path), spark) as session:
+        session.execute("CREATE TABLE given (id int, text string, moment timestamp, PRIMARY KEY (id))")
+        session.execute(f"INSERT INTO given {given}; CREATE MATERIALIZED VIEW v AS {select}")
+        session.flush()
+        judge = epoch_session(spark, "UTC")
+        judge.sql(f"SELECT * FROM {given} AS given(id, text, moment)").createOrReplaceTempView("given")
+        truth = judge.sql(select).sort("id").toArrow().to_pylist()
+        assert session.query("SELECT * FROM v ORDER BY id").to_pylist() == truth
+
+
+@pytest.mark.parametrize("call", ["to_utc_timestamp(at, 'd/M/yyyy')", "convert_timezone('Mars/Base', 'UTC', at)"])
+def test_a_constant_that_is_no_zone_is_refused_before_an_epoch(spark: SparkSession, tmp_path: Path, call: str) -> None:
+    with Session(str(tmp_path), spark) as session:
+        session.execute("CREATE TABLE given (id int, at timestamp_ntz, PRIMARY KEY (id))")
+        with pytest.raises(UnknownZoneError, match=r"does not know the time zone '(d/M/yyyy|Mars/Base)'"):
+            session.execute(f"CREATE MATERIALIZED VIEW v AS SELECT id, {call} AS x FROM given")

@@ -161,7 +161,7 @@ class Family:
         branch = self._open(name)
         merge, flag = plan_merge(branch), self.changed[name].value_at(branch.read_latest().epoch)
         self._mortally(name, lambda meta: merge_branch(meta, merge))
-        if self.rng.random() < 0.3 and self._open().open_barrier() is not None:
+        if self.rng.random() < 0.8 and self._open().open_barrier() is not None:
             advance_store(LocalRunner(), self._open())  # another run finishes the merge, and computes the views
             self.counts["merge finished by a run"] += 1
         version = merge_branch(self._open(name), merge)
