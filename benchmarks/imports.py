@@ -37,7 +37,7 @@ from tussock.statestore.errors import TussockError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark and print a table. Returns 1 if a view differs from Spark's rows."""
+    """Run the benchmark and print a table. Returns 1 if no project ran, or a view differs from Spark's rows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks imports", description="Imported projects over rows.")
     parser.add_argument("projects", type=Path, help="list of compiled projects, as for scripts.survey_dbt_projects")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each table with foreign keys")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     if measured:
         print(f"mean factor: {statistics.mean(m.factor for m in measured):.1f} of seconds, ", end="")
         print(f"{statistics.mean(m.cpu_factor for m in measured):.1f} of CPU seconds; {len(measured)} projects")
-    return 0 if all(m.trial.all_equal for m in measured) else 1
+    return 0 if measured and all(m.trial.all_equal for m in measured) else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,13 +150,13 @@ def cloud_options(store: ObjectStore) -> dict[str, str]:
     """
     address = address_of(store)
     assert address is not None
-    options = dict(address.options)
-    endpoint, names = options.pop("endpoint", None), {"account": "azure_storage_account_name"}
-    given = {names[option]: value for option, value in options.items()}
-    if endpoint is None:
-        return given
-    at = "google_base_url" if address.root.startswith("gs://") else "azure_storage_endpoint"
-    return given | {at: endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
+    options = dict[str, str]()
+    if (account := address.options.get("account")) is not None:
+        options["azure_storage_account_name"] = account
+    if (endpoint := address.options.get("endpoint")) is not None:
+        options["google_base_url" if address.root.startswith("gs://") else "azure_storage_endpoint"] = endpoint
+        options["allow_http"] = str(endpoint.startswith("http:")).lower()
+    return options
 
 
 def delta_url(bucket: str, name: str) -> str:

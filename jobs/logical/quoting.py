@@ -6,8 +6,8 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def duck_name(name: str) -> str:
-    """A name as DuckDB and DataFusion read it."""
+def quote_identifier(name: str) -> str:
+    """A name as standard SQL quotes it: DuckDB, DataFusion and Postgres read it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -2,14 +2,11 @@
 
 import re
 
+from tussock.jobs.logical.quoting import quote_identifier
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = r'"(?:[^"]|"")+"'
 _TABLE = re.compile(rf'(?:(?P<schema>{_QUOTED}|[^".]+)\.)?(?P<name>{_QUOTED}|[^"]+)')
-
-
-def quote_identifier(name: str) -> str:
-    """Return a name as SQL. Requires: no NUL character."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def parse_table(text: str) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.definition import output_of
 from tussock.jobs.logical.misspelt import find_misspelling
-from tussock.jobs.logical.quoting import duck_name
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import relation_key, split_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.reading.duck_syntax import duck_parser
@@ -125,9 +125,9 @@ def _relation_named(text: str) -> str:
 
 def _name_by_schema(connection: duckdb.DuckDBPyConnection, relation: str) -> None:
     """Let a query find a registered relation by its schema too."""
-    schema, name = map(duck_name, split_name(relation))
+    schema, name = map(quote_identifier, split_name(relation))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    connection.execute(f"CREATE VIEW {schema}.{name} AS FROM temp.{duck_name(relation)}")
+    connection.execute(f"CREATE VIEW {schema}.{name} AS FROM temp.{quote_identifier(relation)}")
 
 
 def _yield_batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:

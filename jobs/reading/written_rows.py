@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.logical.quoting import duck_name
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import holds_months, interval_texts
@@ -99,7 +99,7 @@ def json_texts(rows: pa.Table) -> list[str]:
     """(rows,) each row as a JSON object, in the form of `write_json`."""
     from tussock.jobs.kernels.kernel import thread_kernel
 
-    fields = ", ".join(f"{duck_name(name)} := {duck_name(name)}" for name in rows.schema.names)
+    fields = ", ".join(f"{quote_identifier(name)} := {quote_identifier(name)}" for name in rows.schema.names)
     texts = thread_kernel().compute_columns(f"to_json(struct_pack({fields}))::VARCHAR AS line", rows)["line"]
     return list(_quote_non_finite(pa.concat_arrays(texts.chunks or [pa.array([], pa.string())])).to_pylist())
 

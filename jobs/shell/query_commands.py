@@ -206,13 +206,15 @@ def _read_published(chosen: argparse.Namespace, columns: "list[str] | None") -> 
 
 def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[str] | None") -> None:
     """Write the rows of a relation that satisfy a condition of the chosen dialect."""
-    from tussock.jobs.logical.quoting import duck_name, quote_name
+    from tussock.jobs.logical.quoting import quote_identifier, quote_name
     from tussock.jobs.logical.relation_names import sql_name
     from tussock.jobs.reading.moment import moment_of
 
-    name = duck_name if chosen.duckdb else quote_name
+    name = quote_identifier if chosen.duckdb else quote_name
     names = "*" if columns is None else ", ".join(map(name, columns))
-    relation = ".".join(map(duck_name, chosen.relation.split("."))) if chosen.duckdb else sql_name(chosen.relation)
+    relation = (
+        ".".join(map(quote_identifier, chosen.relation.split("."))) if chosen.duckdb else sql_name(chosen.relation)
+    )
     sql = f"SELECT {names} FROM {relation} WHERE ({chosen.where}\n)"
     if chosen.duckdb:
         _write_answer_of_duckdb(chosen, meta, sql)

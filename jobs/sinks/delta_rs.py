@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tussock.jobs.delta.location import Location, folder_name
-from tussock.jobs.logical.quoting import duck_name
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
@@ -110,8 +110,12 @@ class DeltaRsSink:
         return read_table(self._url, self.place, self._options, delta_schema(self._outline))
 
     def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
-        same = " AND ".join(f"(t.{duck_name(name)} IS NOT DISTINCT FROM s.{duck_name(name)})" for name in self.key)
-        values = {duck_name(column.name): f"s.{duck_name(column.name)}" for column in self._outline.columns}
+        same = " AND ".join(
+            f"(t.{quote_identifier(name)} IS NOT DISTINCT FROM s.{quote_identifier(name)})" for name in self.key
+        )
+        values = {
+            quote_identifier(column.name): f"s.{quote_identifier(column.name)}" for column in self._outline.columns
+        }
         merge = table.merge(
             merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit
         )

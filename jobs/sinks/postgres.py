@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
-from tussock.jobs.postgres.names import quote_identifier
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import psycopg
 
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.postgres.connection import ServerFailure, connect_failure, first_line, statement_failure
-from tussock.jobs.postgres.names import quote_identifier
 from tussock.jobs.sinks.base import BeatenError
 from tussock.statestore.errors import InputError, RetryableError
 

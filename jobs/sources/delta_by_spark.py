@@ -15,7 +15,7 @@ import pyarrow as pa
 from tussock.jobs.delta.delta_columns import Mapped, is_kept
 from tussock.jobs.delta.delta_log import DeltaPlace, DeltaSnapshot, Piece, partition_column, translating_errors
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import duck_name, quote_name
+from tussock.jobs.logical.quoting import quote_identifier, quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.char_padding import pad_column, widths_of
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
@@ -79,7 +79,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     if (snapshot := place.open_snapshot(version, rows=True)) is None:
         raise LookupError(f"version {version} of the table {place.root} is gone")
     flat = [c for c in snapshot.columns if is_kept(c.type) and not is_nested(arrow_type(c.type))]
-    names = ", ".join(duck_name(column.name) for column in flat)
+    names = ", ".join(quote_identifier(column.name) for column in flat)
     with translating_errors(place.root, "read the table"):
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
     # The package returns string views.

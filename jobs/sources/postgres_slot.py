@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tussock.jobs.chunks.failure import SourceAwayError
+from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.postgres import names
 from tussock.jobs.sources.credentials import resolve_references
@@ -263,7 +264,7 @@ class Database:
             " WHERE pubname = %s",
             name,
         )
-        shown = names.quote_identifier(name)
+        shown = quote_identifier(name)
         if kinds is not None and table.partitions and not kinds[1]:
             remedy = f"`ALTER PUBLICATION {shown} SET (publish_via_partition_root = true)`"
             what = f"publication {name} passes on changes of {table_text(source)} under the names of its partitions"
@@ -399,7 +400,7 @@ class Database:
         query = sql.SQL(
             "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, {},"
             " 'proto_version', '1', 'publication_names', {})"
-        ).format(self.place.slot, lsn_text(until), most, names.quote_identifier(self.place.publication))
+        ).format(self.place.slot, lsn_text(until), most, quote_identifier(self.place.publication))
         with self._translating, self._connection.cursor(binary=True) as cursor:
             messages = [data for (data,) in cursor.execute(query)]
         return Log(b"".join(messages), np.fromiter(map(len, messages), np.int64, len(messages)))

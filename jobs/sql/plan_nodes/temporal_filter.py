@@ -6,11 +6,11 @@ They are conjuncts of a filter or of an inner join.
 from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from tussock.jobs.logical.expression_tree import join_by_and, join_by_or, needs_spark
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Expr, Literal, TemporalFilter
+from tussock.jobs.settings.zone_errors import UnknownZoneError
+from tussock.jobs.spark.zones import zone_in_jvm
 from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.plan_nodes.moment_alone import count_in_unit, difference_of, length_of, moved_over
 from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk
@@ -247,7 +247,7 @@ def _is_fixed(walk: PlanWalk) -> bool:
     """Whether the pipeline's time zone has a fixed offset from UTC."""
     sandbox = walk.expressions.sandbox
     try:
-        zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name_of(sandbox.time_zone))
-    except (Py4JJavaError, PySparkException):
+        zone = zone_in_jvm(sandbox.jvm, name_of(sandbox.time_zone))
+    except UnknownZoneError:
         return False
     return bool(zone.getRules().isFixedOffset())
