@@ -9,6 +9,7 @@ from tussock_airflow import AirflowException
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PublishSettings
+from tussock.jobs.settings.variables import connection_variable
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
@@ -42,6 +43,6 @@ def _set_connections(names: Iterable[str]) -> None:
     """Set the variables of connections. The user of a connection reports one that Airflow does not have."""
     for name in names:
         try:
-            os.environ[f"AIRFLOW_CONN_{name.upper()}"] = BaseHook.get_connection(name).get_uri()
+            os.environ[connection_variable(name)] = BaseHook.get_connection(name).get_uri()
         except AirflowException:
             continue

@@ -29,6 +29,7 @@ from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
+from tussock.jobs.settings.variables import connection_variable
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.jobs.sinks.postgres_errors import (
@@ -78,7 +79,7 @@ def _address_of(to: str) -> str:
     """Return the address for libpq. It reads passwords, service files and certificates from its own variables."""
     if not to.startswith(AIRFLOW_CONNECTION):
         return to
-    variable = f"AIRFLOW_CONN_{to.removeprefix(AIRFLOW_CONNECTION).upper()}"
+    variable = connection_variable(to.removeprefix(AIRFLOW_CONNECTION))
     if (address := os.environ.get(variable)) is None:
         raise PostgresMissingError(to, f"the connection is not in Airflow, and {variable} is not set")
     return address.replace("postgres://", "postgresql://", 1)

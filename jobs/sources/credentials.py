@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.redaction import is_secret_name, without_secrets
+from tussock.jobs.settings.variables import connection_variable
 from tussock.jobs.sources.errors import CredentialInOptionError
 from tussock.statestore.errors import InputError
 
@@ -68,11 +69,6 @@ def connections_named(options: Mapping[str, str]) -> frozenset[str]:
     """Return the Airflow connections that options refer to."""
     references = (match for value in options.values() for match in _RESOLVED.finditer(value))
     return frozenset(match[2].rpartition(".")[0] for match in references if match[1] == "airflow")
-
-
-def connection_variable(name: str) -> str:
-    """Return the variable of the environment that contains an Airflow connection."""
-    return f"AIRFLOW_CONN_{name.upper()}"
 
 
 def _part_of_connection(name: str, part: str) -> str:
