@@ -45,7 +45,7 @@ from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
 from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
-from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
+from tussock.jobs.settings.zone_errors import UnknownZoneError, ZoneRulesDifferError
 from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
@@ -174,11 +174,9 @@ class StatementMaker:
         binder = self.binder_over(catalog)
         bound = binder.bind(statement.source, EpochsOf(self._stored, version, Sight(version.epoch)))
         if isinstance(bound, CreateSource | BoundSourceOptions):
-            from pyspark.errors import DateTimeException
-
             for name, value in bound.options.items():
                 if name.lower() == TIME_ZONE.lower():
-                    with suppress(DateTimeException):  # a source that names no zone is refused with its option later
+                    with suppress(UnknownZoneError):  # a source that names no zone is refused with its option later
                         binder.sandbox.zone_by_jvm(value)
         if isinstance(bound, CreateView) and not own:
             require_free_name(bound.name)

@@ -28,7 +28,7 @@ def test_converters_follow_the_recorded_rules_and_no_database() -> None:
 #: Ways to convert between instants and local times, or to get the local time of the process.
 CONVERTS = re.compile(
     r"ZoneInfo\(|assume_timezone|local_timestamp|tz_localize|tz_convert|\bpytz\b|(?:from|import) pendulum|\bdateutil\b"
-    r"|croniter\(|\.astimezone\(|timezone\(|SET TimeZone|getZoneId|time\.localtime|mktime|strftime\("
+    r"|croniter\(|\.astimezone\(|timezone\(|SET TimeZone|getZoneId|zone_in_jvm|time\.localtime|mktime|strftime\("
     r"|tzinfo_of\(|local_micros|instant_micros"
 )
 #: Each module that converts, with the owner of the rules by which it does. docs/design/time.md describes them.
@@ -38,7 +38,7 @@ MODULES = {
         jobs/quality/arrival.py jobs/driver/epoch.py jobs/operations/epochs.py jobs/reading/moment.py
         jobs/texts/table.py jobs/compare/compare.py jobs/viewtests/values.py jobs/viewtests/first_test.py""",
     "the JVM, whose rules must be the recorded ones": """
-        jobs/spark/zones.py jobs/sql/plan_nodes/temporal_filter.py""",
+        jobs/spark/zones.py jobs/sql/plan_nodes/temporal_filter.py jobs/sql/spark_text.py""",
     "DuckDB, which is refused if its rules are not the recorded ones": """
         jobs/reading/duck_query.py jobs/reading/duck_zones.py""",
     "Airflow's database: the times at which it starts runs": """
