@@ -89,17 +89,17 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
 
     Memory: at most about twice as many partial rows as the earlier pieces have groups.
     """
-    held: list[pa.Table] = []
+    collected: list[pa.Table] = []
     most = MERGED_ROWS
     for piece in (part for whole in pieces for part in _split_parts(whole, keys)):
         if piece.num_rows:
-            held.append(_chunk_of(*group_rows(layout, piece, keys, {})))
-        if len(held) > 1 and sum(partials.num_rows for partials in held) > most:
-            held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
-            most = max(MERGED_ROWS, 2 * held[0].num_rows)
-    if len(held) > 1:
-        held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
-    return held[0] if held else None
+            collected.append(_chunk_of(*group_rows(layout, piece, keys, {})))
+        if len(collected) > 1 and sum(partials.num_rows for partials in collected) > most:
+            collected = [_chunk_of(*group_partials(layout, pa.concat_tables(collected), len(keys)))]
+            most = max(MERGED_ROWS, 2 * collected[0].num_rows)
+    if len(collected) > 1:
+        collected = [_chunk_of(*group_partials(layout, pa.concat_tables(collected), len(keys)))]
+    return collected[0] if collected else None
 
 
 def _split_parts(piece: pa.Table, keys: Sequence[int]) -> Iterator[pa.Table]:

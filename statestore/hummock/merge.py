@@ -91,11 +91,11 @@ class RunCursor:
                 *_block_range(section, first, last), None if blocks is None else blocks(section)
             )
         ]
-        self.held: pa.Table | None = None  # the window with rows that are read and not taken
-        self._held_bytes = 0  # of the whole window
-        self._taken = 0  # rows of `held` that are taken
-        self.last_key = b""  # the greatest held key; without meaning if no rows are held
-        self._keys: Fixed | None = None  # those of `held`, unless they are too long to be padded
+        self.window: pa.Table | None = None  # the window with rows that are read and not taken
+        self._window_bytes = 0  # of the whole window
+        self._taken = 0  # rows of `window` that are taken
+        self.last_key = b""  # the greatest key of `window`; without meaning without one
+        self._keys: Fixed | None = None  # the keys of `window`, unless they are too long to be padded
 
     @property
     def next_key(self) -> bytes | None:
@@ -107,7 +107,7 @@ class RunCursor:
         return key
 
     def read_window(self) -> None:
-        """Read the next window into `held`, or set it to None if no row is in the range."""
+        """Read the next `window`; it is None if no row is in the range."""
         section, start, end = self._todo[0]
         if self._coming is not None:
             rows, self._coming = self._coming.result(), None
@@ -122,7 +122,7 @@ class RunCursor:
             self._coming = self._ahead.submit(
                 self._scan_blocks, section, start, self._end_of_fitting(section, start, end)
             )
-        self._held_bytes = rows.nbytes
+        self._window_bytes = rows.nbytes
         self._hold_window(self._within_bounds(_table_of(rows)))
 
     def _within_bounds(self, window: pa.Table) -> pa.Table | None:
@@ -135,7 +135,7 @@ class RunCursor:
 
     def _hold_window(self, window: pa.Table | None) -> None:
         """Keep a window, and what each step needs of it: steps of many runs take a few rows of every window."""
-        self.held, self._taken, self._keys = window, 0, None
+        self.window, self._taken, self._keys = window, 0, None
         if window is None:
             return
         keys = one_array(window.column(0))
@@ -170,22 +170,22 @@ class RunCursor:
         return self._source.scan_blocks(section, start, stop, self._columns)
 
     @property
-    def held_bytes(self) -> int:
-        """About the bytes of the rows that are not taken. Requires: rows are held."""
-        assert self.held is not None
-        rows = int(self.held.num_rows)
-        return self._held_bytes * (rows - self._taken) // rows
+    def waiting_bytes(self) -> int:
+        """About the bytes of the rows that are not taken. Requires: there is a window."""
+        assert self.window is not None
+        rows = int(self.window.num_rows)
+        return self._window_bytes * (rows - self._taken) // rows
 
     def key_at(self, share: float) -> bytes:
-        """The key that follows this share of the rows that are not taken. Requires: rows are held."""
-        assert self.held is not None
-        return _to_bytes(self.held.column(0)[self._taken + int((self.held.num_rows - self._taken) * share)])
+        """The key that follows this share of the rows that are not taken. Requires: there is a window."""
+        assert self.window is not None
+        return _to_bytes(self.window.column(0)[self._taken + int((self.window.num_rows - self._taken) * share)])
 
     def take_through(self, key: bytes) -> pa.Table | None:
-        """Take the held rows up to and including `key`, a stored key of the table."""
-        if self.held is None:
+        """Take the rows of the window up to and including `key`, a stored key of the table."""
+        if self.window is None:
             return None
-        start, window = self._taken, self.held
+        start, window = self._taken, self.window
         if self.last_key <= key:
             self._hold_window(None)
             return window.slice(start) if start else window
@@ -218,7 +218,7 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
     """
     while True:
         _read_ahead(cursors)
-        waiting = [cursor for cursor in cursors if cursor.held is not None]
+        waiting = [cursor for cursor in cursors if cursor.window is not None]
         if not waiting:
             return
         frontier = _find_frontier(waiting)
@@ -230,10 +230,10 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
 
 def _find_frontier(cursors: Sequence[RunCursor]) -> bytes:
     """The greatest key up to which the windows have all rows, or a smaller one if these are more than a step."""
-    frontier, waiting = min(cursor.last_key for cursor in cursors), sum(cursor.held_bytes for cursor in cursors)
+    frontier, waiting = min(cursor.last_key for cursor in cursors), sum(cursor.waiting_bytes for cursor in cursors)
     if waiting <= STEP_BYTES:
         return frontier
-    largest = max(cursors, key=lambda cursor: cursor.held_bytes)
+    largest = max(cursors, key=lambda cursor: cursor.waiting_bytes)
     return min(frontier, largest.key_at(STEP_BYTES / 2 / waiting))
 
 
@@ -313,8 +313,10 @@ def heads_of(rows: Rows) -> pa.Table:
 def _read_ahead(cursors: Sequence[RunCursor]) -> None:
     """Read until no run can yield a key at or below the smallest last key of the current windows."""
     while True:
-        waiting = [(key, cursor) for cursor in cursors if cursor.held is None and (key := cursor.next_key) is not None]
-        frontier = min((cursor.last_key for cursor in cursors if cursor.held is not None), default=None)
+        waiting = [
+            (key, cursor) for cursor in cursors if cursor.window is None and (key := cursor.next_key) is not None
+        ]
+        frontier = min((cursor.last_key for cursor in cursors if cursor.window is not None), default=None)
         if frontier is None:
             if not waiting:
                 return

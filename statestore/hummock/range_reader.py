@@ -82,30 +82,30 @@ class RangeReader:
         if (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size:
             return self._get_ranges(sst, ranges)
         pieces, lows, highs = _pieces_of(begins, ends)
-        held = dict(
+        loaded = dict(
             zip(
                 pieces.tolist(),
                 zip(lows.tolist(), self.disk.read_pieces(of, pieces, lows, highs, use=keep), strict=True),
                 strict=True,
             )
         )
-        missing = np.array([piece for piece, (_, data) in held.items() if data is None], np.int64)
+        missing = np.array([piece for piece, (_, data) in loaded.items() if data is None], np.int64)
         if not len(missing):
-            return [_assemble_range(held, *part) for part in ranges]
+            return [_assemble_range(loaded, *part) for part in ranges]
         if not keep:
-            return self._rest_of(sst, ranges, held)
-        return self._read_filling(sst, of, ranges, held, missing)
+            return self._rest_of(sst, ranges, loaded)
+        return self._read_filling(sst, of, ranges, loaded, missing)
 
-    def _rest_of(self, sst: SstInfo, ranges: Sequence[Range], held: "_Held") -> list[bytes]:
+    def _rest_of(self, sst: SstInfo, ranges: Sequence[Range], loaded: "_LoadedPieces") -> list[bytes]:
         """The ranges; incomplete ones are read entirely from the bucket."""
-        whole = [_is_whole(held, *part) for part in ranges]
+        whole = [_is_whole(loaded, *part) for part in ranges]
         fetched = iter(self._get_ranges(sst, [part for part, here in zip(ranges, whole, strict=True) if not here]))
         return [
-            _assemble_range(held, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)
+            _assemble_range(loaded, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)
         ]
 
     def _read_filling(
-        self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions
+        self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], loaded: "_LoadedPieces", missing: Positions
     ) -> list[bytes]:
         """The ranges; missing pieces are fetched with their neighbours and cached on disk."""
         assert self.disk is not None
@@ -123,10 +123,10 @@ class RangeReader:
             view, first = memoryview(data), offset // PIECE_BYTES
             for place in range(0, len(view), PIECE_BYTES):
                 piece = first + place // PIECE_BYTES
-                if held.get(piece, (0, None))[1] is None:
-                    held[piece] = (0, view[place : place + PIECE_BYTES])
+                if loaded.get(piece, (0, None))[1] is None:
+                    loaded[piece] = (0, view[place : place + PIECE_BYTES])
             self.disk.write_pieces(of, first, view)
-        return [_assemble_range(held, *part) for part in ranges]
+        return [_assemble_range(loaded, *part) for part in ranges]
 
     def _get_ranges(self, sst: SstInfo, ranges: Sequence[Range]) -> list[bytes]:
         if log.isEnabledFor(logging.DEBUG):  # The sum runs over each block of a large read.
@@ -153,7 +153,7 @@ def keep_uploaded(objects: ObjectStore, sst: SstInfo, data: bytes) -> None:
 
 
 #: Per piece, the bytes that are loaded, and their offset in the piece.
-_Held = dict[int, tuple[int, bytes | memoryview | None]]
+_LoadedPieces = dict[int, tuple[int, bytes | memoryview | None]]
 
 
 def _pieces_of(begins: Positions, ends: Positions) -> tuple[Positions, Positions, Positions]:
@@ -168,17 +168,17 @@ def _pieces_of(begins: Positions, ends: Positions) -> tuple[Positions, Positions
     return pieces, np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
 
 
-def _is_whole(held: _Held, offset: int, length: int) -> bool:
+def _is_whole(loaded: _LoadedPieces, offset: int, length: int) -> bool:
     return all(
-        held[piece][1] is not None for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1)
+        loaded[piece][1] is not None for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1)
     )
 
 
-def _assemble_range(held: _Held, offset: int, length: int) -> bytes:
+def _assemble_range(loaded: _LoadedPieces, offset: int, length: int) -> bytes:
     """The bytes of a range. Requires: its pieces are loaded."""
     parts = []
     for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1):
-        low, data = held[piece]
+        low, data = loaded[piece]
         assert data is not None
         begin = piece * PIECE_BYTES + low
         parts.append(data[max(offset - begin, 0) : offset + length - begin])
