@@ -48,8 +48,12 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 CLAIM_S = 86_400.0
 """Age of a claim that has brought no archive, because its JVM was killed or could not write. Another JVM may try."""
 
-UNUSED_S = 30 * 86_400.0
+UNUSED_S = 21 * 86_400.0
 """Age since the last use after which an archive in the cache folder is removed, such as an earlier Java's."""
+
+MOST_ARCHIVES = 8
+"""How many archives of 150 MB stay in the cache folder. Each folder with Spark's jars has its own, so a test of many
+virtual environments leaves many."""
 
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH")
 _OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
@@ -113,7 +117,10 @@ def _archive_option(writes: bool) -> str:
     if any(option in os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM) for option in _OF_CDS):
         return ""
     with suppress(OSError, RuntimeError):  # no home folder, no right to write, a full disk
-        if (archive := _find_archive(renames=writes)) is not None:
+        archive = _find_archive(renames=writes)
+        if writes:
+            _remove_unused(archive_of_user())
+        if archive is not None:
             return f'"-XX:SharedArchiveFile={archive}" {QUIET}'
         if writes and (new := _claim_file(archive_of_user())) is not None:
             return f'"{_WRITES}={new}" {QUIET}'
@@ -136,7 +143,6 @@ def _find_archive(*, renames: bool) -> Path | None:
             if _is_complete(new := _new_name(of_user)):
                 _sync_file(new)  # or a crash of the host could leave a file with holes
                 new.replace(of_user)
-                _remove_unused(of_user)
     if not of_user.is_file():
         return None
     with suppress(OSError):  # the file belongs to another user
@@ -151,8 +157,6 @@ def _claim_file(archive: Path) -> Path | None:
         return None  # a JVM writes no archive if a folder with files is on its class path
     archive.parent.mkdir(parents=True, exist_ok=True)
     new = _new_name(archive)
-    if new.exists() and time.time() - new.stat().st_mtime > CLAIM_S:
-        new.unlink(missing_ok=True)
     try:
         new.open("xb").close()
     except FileExistsError:
@@ -179,12 +183,26 @@ def _sync_file(file: Path) -> None:
 
 
 def _remove_unused(but: Path) -> None:
-    """Remove the archives that were unused for UNUSED_S, and archives that kept the name `.new` for CLAIM_S."""
-    for pattern, most_s in (("spark-*.jsa", UNUSED_S), ("spark-*.jsa.new", CLAIM_S)):
-        for other in but.parent.glob(pattern):
-            with suppress(OSError):
-                if other != but and time.time() - other.stat().st_mtime > most_s:
-                    other.unlink()
+    """Remove other archives that were unused for UNUSED_S or are more than MOST_ARCHIVES, and old files `.new`.
+
+    A JVM that uses a removed archive goes on with it. One that finds it no longer starts without an archive.
+    """
+    recent = _files_by_age(but.parent, "spark-*.jsa", but)
+    unused = [file for n, (age_s, file) in enumerate(recent) if age_s > UNUSED_S or n >= MOST_ARCHIVES - 1]
+    left = [file for age_s, file in _files_by_age(but.parent, "spark-*.jsa.new", but) if age_s > CLAIM_S]
+    for file in (*unused, *left):
+        with suppress(OSError):  # of another user
+            file.unlink(missing_ok=True)
+
+
+def _files_by_age(folder: Path, pattern: str, but: Path) -> list[tuple[float, Path]]:
+    """The files of a folder except one, each with the seconds since its last use, the last used first."""
+    files = []
+    for file in folder.glob(pattern):
+        with suppress(OSError):  # another process removed it
+            if file != but:
+                files.append((time.time() - file.stat().st_mtime, file))
+    return sorted(files)
 
 
 def _java_release() -> str:

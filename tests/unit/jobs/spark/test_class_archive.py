@@ -19,6 +19,7 @@ from tussock.jobs.spark import session
 from tussock.jobs.spark.class_archive import (
     BRIEF,
     CLAIM_S,
+    MOST_ARCHIVES,
     QUIET,
     SERIAL,
     UNUSED_S,
@@ -111,14 +112,58 @@ def test_another_java_and_other_jars_have_another_archive(tmp_path: Path, monkey
     assert len(set(names)) == 3
 
 
-def test_an_archive_that_nobody_used_for_a_month_is_removed_with_the_next_one() -> None:
-    old, recent = (made(archive_of_user().with_name(f"spark-{n}.jsa")) for n in range(2))
-    left, claimed = (made(archive_of_user().with_name(f"spark-{n}.jsa.new")) for n in range(2))
-    os.utime(old, (0.0, time.time() - UNUSED_S - 60))
-    os.utime(left, (0.0, time.time() - CLAIM_S - 60))
-    made(new_of_user())
-    assert submit_options(writes=True) == starts_from(archive_of_user())
+def of_other_javas(count: int, ending: str = "jsa") -> list[Path]:
+    return [made(archive_of_user().with_name(f"spark-{n}.{ending}")) for n in range(count)]
+
+
+def grow_old(file: Path, age_s: float) -> None:
+    os.utime(file, (0.0, time.time() - age_s))
+
+
+@pytest.mark.parametrize("start", ["claims", "renames", "uses"])
+def test_each_start_of_a_jvm_removes_unused_archives_and_the_files_of_killed_writers(start: str) -> None:
+    old, recent = of_other_javas(2)
+    left, claimed = of_other_javas(2, "jsa.new")
+    grow_old(old, UNUSED_S + 60)
+    grow_old(left, CLAIM_S + 60)
+    if start != "claims":
+        made(new_of_user() if start == "renames" else archive_of_user())
+    assert submit_options(writes=True)
     assert [file.exists() for file in (old, recent, left, claimed)] == [False, True, False, True]
+
+
+def test_a_user_keeps_the_archives_that_were_used_last() -> None:
+    archives = of_other_javas(MOST_ARCHIVES + 3)
+    for n, archive in enumerate(archives):
+        grow_old(archive, 3600.0 * n)
+    grow_old(made(archive_of_user()), 3600.0 * (MOST_ARCHIVES + 5))
+    assert submit_options(writes=True) == starts_from(archive_of_user())
+    assert [file.exists() for file in archives] == [n < MOST_ARCHIVES - 1 for n in range(len(archives))]
+
+
+def test_a_submitted_job_removes_nothing() -> None:
+    (old,) = of_other_javas(1)
+    grow_old(old, UNUSED_S + 60)
+    made(archive_of_user())
+    assert submit_options() == starts_from(archive_of_user())
+    assert old.exists()
+
+
+def test_an_archive_that_another_process_removes_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, old = of_other_javas(2)
+    grow_old(gone, UNUSED_S + 60)
+    grow_old(old, UNUSED_S + 60)
+    made(archive_of_user())
+    listed = Path.stat
+
+    def stat(self: Path, **options: bool) -> os.stat_result:
+        if self == gone:
+            gone.unlink(missing_ok=True)
+        return listed(self, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert submit_options(writes=True) == starts_from(archive_of_user())
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("call", ["utime", "fsync", "replace", "unlink"])
