@@ -43,6 +43,10 @@ These benchmarks have their own options and are not in `all`:
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
+    python -m benchmarks large-files             memory of epochs over a file of 2 GB of rows, in each format; a quarter
+                                                 of an hour
+    python -m benchmarks idle-epochs             CPU of an epoch and a status of sources of 20,000 and 100,000 files;
+                                                 minutes
     python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE
                                                  and a rewrite; five minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
@@ -89,7 +93,9 @@ ALONE = {
     "growth": "benchmarks.growth",
     "history": "benchmarks.history",
     "imports": "benchmarks.imports",
+    "idle-epochs": "benchmarks.idle_epochs",
     "lake-changes": "benchmarks.lake_changes",
+    "large-files": "benchmarks.large_files",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",

@@ -12,6 +12,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.jobs.sources.avro_files import write_avro
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.file_portions import FileRecords
@@ -23,26 +24,6 @@ ROWS = 20_000
 TEXT = "x" * 1_000
 TABLE = pa.table({"k": pa.array([1] * ROWS, pa.int64()), "v": pa.array([TEXT] * ROWS)})
 CSV, JSON, XML = f"1,{TEXT}\n".encode(), f'{{"k":1,"v":"{TEXT}"}}\n'.encode(), f"<r><v>{TEXT}</v></r>".encode()
-
-
-def written_avro(path: Path) -> None:
-    """Write ROWS records of one string each, as a container of Avro with one block per 1,000 records."""
-
-    def number(value: int) -> bytes:
-        value, found = value << 1, bytearray()
-        while value > 127:
-            found.append(value & 127 | 128)
-            value >>= 7
-        return bytes([*found, value])
-
-    def text(value: bytes) -> bytes:
-        return number(len(value)) + value
-
-    schema = b'{"type":"record","name":"r","fields":[{"name":"v","type":"string"}]}'
-    head = b"Obj\x01" + number(2) + text(b"avro.schema") + text(schema) + text(b"avro.codec") + text(b"deflate")
-    sync, packer = b"s" * 16, zlib.compressobj(9, zlib.DEFLATED, -15)
-    block = packer.compress(text(TEXT.encode()) * 1_000) + packer.flush()
-    path.write_bytes(head + number(0) + sync + (number(1_000) + text(block) + sync) * (ROWS // 1_000))
 
 
 def text_of(record: bytes, pack: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -79,7 +60,7 @@ BOMBS: Mapping[str, tuple[str, Callable[[Path], None], dict[str, str]]] = {
         {},
     ),
     "a.orc": ("orc", lambda path: orc.write_table(TABLE, path, compression="zlib"), {}),
-    "a.avro": ("avro", written_avro, {}),
+    "a.avro": ("avro", lambda path: write_avro(path, ROWS, TEXT), {}),
 }
 
 
