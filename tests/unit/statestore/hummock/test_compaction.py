@@ -295,21 +295,20 @@ def test_keys_of_one_length_and_of_several_are_merged_into_one_section() -> None
     assert [section.rows for sst in outputs for section in sst.sections] == [4]
 
 
-def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "WINDOW_BYTES", 2 << 20)
+def test_a_merge_of_four_times_the_rows_stays_within_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    window_bytes = 2 << 20
+    monkeypatch.setattr(compaction, "WINDOW_BYTES", window_bytes)
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 4096)
-    peaks = []
-    for rows in (100_000, 400_000):
+    for rows in (100_000, 400_000):  # 7 and 28 MB in three runs
         objects, version = MeasuringStore(), version_of()
         for epoch in (10, 20, 30):
             version = many_rows(objects, version, epoch, rows)
         objects.peak, before = 0, pa.total_allocated_bytes()
         _, outputs = merged(objects, version, version.levels[0], 7, [30], target_bytes=100_000)
         assert sum(sst.rows for sst in outputs) == rows
-        peaks.append(objects.peak - before)
-    # Memory is measured at requests; with few requests the peak may be missed.
-    assert peaks[1] < 2 * peaks[0], peaks
+        # A window is decoded while the merged rows of the windows before it are encoded.
+        assert objects.peak - before < 3 * window_bytes, rows
 
 
 class MeasuringStore(MemoryObjectStore):
