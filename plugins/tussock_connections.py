@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 from tussock_airflow import AirflowException
 
+from tussock.jobs.settings.connections import connection_variable
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PublishSettings
-from tussock.jobs.settings.variables import connection_variable
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore

@@ -23,7 +23,7 @@ class ServerFailure(Enum):
     LOCKED = auto()  # another session holds a lock or a replication slot
     BEATEN = auto()  # a deadlock, or a conflict with another transaction
     DENIED = auto()  # the server refuses the user, or the user lacks a permission
-    MISSING = auto()  # the database or the service does not exist
+    MISSING = auto()  # the database or the service does not exist, or the address is none
     BAD_VALUE = auto()  # a value does not fit its type
     DEPENDENTS = auto()  # other objects of the database depend on the one to drop
     OTHER = auto()
@@ -82,6 +82,8 @@ def without_password(address: str) -> str:
 
 def connect_failure(err: psycopg.Error) -> ServerFailure:
     """Return the kind of the error of a connection that could not be opened."""
+    if isinstance(err, psycopg.ProgrammingError):  # psycopg could not parse the address
+        return ServerFailure.MISSING
     reason = first_line(err)
     return next((kind for part, other, kind in _AT_CONNECT if part in reason and other in reason), ServerFailure.AWAY)
 

@@ -1,4 +1,4 @@
-"""Variables in pipeline.toml and in SQL files: `${NAME}` and `${NAME:-default}`. The variable of a connection."""
+"""Variables in pipeline.toml and in SQL files: `${NAME}` and `${NAME:-default}`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,8 +48,3 @@ def substituted_in_sql(text: str, variables: Mapping[str, str], file: str) -> st
 
 def variables_in(text: str, values: Mapping[str, str]) -> dict[str, str]:
     return {match[1]: values.get(match[1]) or match[2] or "" for match in _VARIABLE.finditer(text)}
-
-
-def connection_variable(name: str) -> str:
-    """Return the variable of the environment that contains an Airflow connection."""
-    return f"AIRFLOW_CONN_{name.upper()}"

@@ -20,7 +20,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tussock.jobs.settings.publishing import KafkaSettings, MessageFormat, PublishSettings
+from tussock.jobs.settings.connections import UnreadableConnectionError, read_connection
+from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, KafkaSettings, MessageFormat, PublishSettings
 from tussock.jobs.sinks.base import (
     Difference,
     ForeignTableError,
@@ -68,14 +69,32 @@ def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Sink
     """See OpenPlace."""
     assert isinstance(settings, KafkaSettings)
     connections = ConnectionErrors()
-    client = {"bootstrap.servers": settings.to, "client.id": "tussock", "log_level": 2} | settings.client
-    client["error_cb"] = connections.note
+    client = client_properties(settings) | {"error_cb": connections.note}
     with translating_errors(settings.to, connections):
         place = KafkaPlace(settings, client, publisher)
     try:
         yield place
     finally:
         place.end()
+
+
+def client_properties(settings: KafkaSettings) -> dict[str, Any]:
+    """Return the properties of Kafka's client, of which `[publish.client]` precedes those of an Airflow connection.
+
+    Raises UnreadableConnectionError.
+    """
+    to = settings.to
+    servers = _connection_properties(to) if to.startswith(AIRFLOW_CONNECTION) else {"bootstrap.servers": to}
+    return {"client.id": "tussock", "log_level": 2} | servers | settings.client
+
+
+def _connection_properties(to: str) -> dict[str, Any]:
+    given = read_connection(name := to.removeprefix(AIRFLOW_CONNECTION))
+    servers = given.extra.get("bootstrap.servers") or f"{given.host}:{given.port}".strip(":")
+    if not servers:
+        raise UnreadableConnectionError(name, "has no brokers: neither bootstrap.servers in its extras nor a host")
+    login = {"sasl.username": given.user, "sasl.password": given.password} if given.user else {}
+    return login | dict(given.extra) | {"bootstrap.servers": servers}
 
 
 class KafkaPlace:

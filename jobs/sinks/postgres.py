@@ -14,7 +14,6 @@ Rows are converted a whole column at a time (postgres_rows.py).
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -24,17 +23,17 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import outside_name
 from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
+from tussock.jobs.settings.connections import CONNECTION_PARTS, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
-from tussock.jobs.settings.variables import connection_variable
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.jobs.sinks.postgres_errors import (
     DependentViewsError,
-    PostgresMissingError,
     connection_error,
     translating_errors,
 )
@@ -79,10 +78,9 @@ def _address_of(to: str) -> str:
     """Return the address for libpq. It reads passwords, service files and certificates from its own variables."""
     if not to.startswith(AIRFLOW_CONNECTION):
         return to
-    variable = connection_variable(to.removeprefix(AIRFLOW_CONNECTION))
-    if (address := os.environ.get(variable)) is None:
-        raise PostgresMissingError(to, f"the connection is not in Airflow, and {variable} is not set")
-    return address.replace("postgres://", "postgresql://", 1)
+    given = read_connection(to.removeprefix(AIRFLOW_CONNECTION))
+    parts = {part: getattr(given, part) for part in CONNECTION_PARTS}
+    return make_conninfo("", **{part: value for part, value in (parts | dict(given.extra)).items() if value})
 
 
 class PostgresPlace:

@@ -48,7 +48,7 @@ class PostgresDeniedError(InputError):
 
 
 class PostgresMissingError(InputError):
-    """The database, the service or the connection does not exist."""
+    """The database or the service does not exist, or the address is none of libpq."""
 
     place: str
     reason: str
@@ -56,7 +56,7 @@ class PostgresMissingError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.place}: {self.reason}. Create it (a database: `createdb NAME`), or correct `[publish] to` in "
-            "pipeline.toml, then run `tussock publish` again."
+            "pipeline.toml (`airflow:NAME`: the connection in Airflow), then run `tussock publish` again."
         )
 
 

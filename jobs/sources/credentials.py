@@ -4,16 +4,19 @@ Options are stored, and `SHOW CREATE`, `tussock plan` and the pages show them. S
 credential names another way to give it (`SourceDescriber.login`).
 """
 
-import json
 import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.connections import (
+    CONNECTION_PARTS,
+    UnreadableConnectionError,
+    connection_variable,
+    read_connection,
+)
 from tussock.jobs.settings.redaction import is_secret_name, without_secrets
-from tussock.jobs.settings.variables import connection_variable
 from tussock.jobs.sources.errors import CredentialInOptionError
 from tussock.statestore.errors import InputError
 
@@ -28,8 +31,6 @@ REFERENCES_LOGIN = (
 )
 _REFERENCE = "${"
 _RESOLVED = re.compile(r"\$\{(env|file|airflow):([^}]+)\}")
-#: The parts of a connection, with their names in Airflow's JSON form of it.
-_PARTS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
 class MissingReferenceError(InputError):
@@ -72,21 +73,10 @@ def connections_named(options: Mapping[str, str]) -> frozenset[str]:
 
 
 def _part_of_connection(name: str, part: str) -> str:
-    """A part of a connection, whose variable has one of Airflow's two forms. Raises KeyError, ValueError."""
-    text = os.environ[connection_variable(name)]
-    if text.lstrip().startswith("{"):
-        return str(json.loads(text)[_PARTS[part]])
-    address = urlsplit(text)
-    values = {
-        "host": address.hostname,
-        "port": address.port,
-        "user": address.username,
-        "password": address.password,
-        "dbname": address.path.strip("/"),
-    }
-    if not (value := values[part]):
+    """Return a part of a connection. Raises KeyError, UnreadableConnectionError."""
+    if part not in CONNECTION_PARTS or not (value := getattr(read_connection(name), part)):
         raise KeyError(part)
-    return unquote(str(value))
+    return str(value)
 
 
 def _resolve(source: CreateSource, option: str, value: str) -> str:
@@ -105,10 +95,10 @@ def _resolve(source: CreateSource, option: str, value: str) -> str:
                     variable = connection_variable(connection)
                     what = (
                         f"the part {part!r} of the Airflow connection {connection} (variable {variable}; parts: "
-                        f"{', '.join(_PARTS)})"
+                        f"{', '.join(CONNECTION_PARTS)})"
                     )
                     return _part_of_connection(connection, part)
-        except (KeyError, OSError, ValueError) as err:
+        except (KeyError, OSError, ValueError, UnreadableConnectionError) as err:
             raise MissingReferenceError(source.name, option, what) from err
 
     return _RESOLVED.sub(replace_reference, value)

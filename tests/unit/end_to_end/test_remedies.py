@@ -828,7 +828,7 @@ NOT_RUN = {
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
-        MissingReferenceError
+        MissingReferenceError UnreadableConnectionError
         MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
         NotInstalledError
         SparkReleaseError UnknownZoneError""",

@@ -25,7 +25,7 @@ PARSERS = {
     "jobs/sinks/delta_located.py": "paths in the log of an own Delta table",
     "jobs/postgres/connection.py": "addresses of servers",
     "jobs/delta/location.py": "URLs for the deltalake package",
-    "jobs/sources/credentials.py": "addresses of Airflow's connections",
+    "jobs/settings/connections.py": "addresses of Airflow's connections",
     "jobs/sources/errors.py": "commands that errors print",
     "jobs/sources/kafka_errors.py": "commands that errors print",
     "jobs/sources/delta_errors.py": "commands that errors print",

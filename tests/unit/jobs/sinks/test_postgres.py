@@ -1,5 +1,6 @@
 """Tables in Postgres: equal to the view at every epoch, all of an epoch at once, and each error with its remedy."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -16,6 +17,7 @@ from tests.support.jobs.sinks.shop import EVENTS, ORDERS, Rows, Shop, in_order
 from tests.support.postgres import PostgresServer, password_set
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
+from tussock.jobs.settings.connections import UnreadableConnectionError
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.publishing import PostgresSettings
@@ -316,13 +318,21 @@ def test_an_airflow_connection_gives_address_and_password(
     server: PostgresServer, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PGPASSWORD")
-    monkeypatch.setenv("AIRFLOW_CONN_REPORTING", server.address("shop").replace("owner@", "owner:secret@"))
-    shop.settings = PostgresSettings("airflow:reporting", RELATIONS)
-    shop.change()
-    shop.commit()
-    shop.publish()
+    address = server.address("shop").replace("owner@", "owner:secret@")
+    as_json = {"conn_type": "postgres", "host": str(server.folder), "login": "owner"}
+    as_json |= {"password": "secret", "schema": "shop", "extra": {"sslmode": "prefer"}}
+    for connection in (address, json.dumps(as_json)):
+        monkeypatch.setenv("AIRFLOW_CONN_REPORTING", connection)
+        shop.settings = PostgresSettings("airflow:reporting", RELATIONS)
+        shop.change()
+        shop.commit()
+        shop.publish()
+        assert_equal(server, shop.model())
     shop.settings = PostgresSettings("airflow:reprting", RELATIONS)
-    with pytest.raises(PostgresMissingError, match="AIRFLOW_CONN_REPRTING is not set"):
+    with pytest.raises(UnreadableConnectionError, match="AIRFLOW_CONN_REPRTING is not set"):
+        shop.publish()
+    monkeypatch.setenv("AIRFLOW_CONN_REPRTING", f"{address}&cursor=dictcursor")
+    with pytest.raises(PostgresMissingError, match='connection option "cursor"'):
         shop.publish()
 
 
