@@ -142,13 +142,16 @@ def recorded_etag(path: str, size: int, etag: str) -> str:
     """Return the ETag to record for a file: the store's ETag; for a local file also `#` and a hash of its content.
 
     A local file's ETag consists of its size and its times. A `touch` changes it, but a write within the same tick of
-    the file system's clock does not. If the file changed less than a tick ago, `?` follows the ETag: no ETag then
-    equals the recorded one, so the content is compared. An ETag in S3 already depends on the content.
+    the file system's clock does not. So this waits until the tick of the file's last change is over. If that takes too
+    long, `?` follows the ETag: no ETag then equals the recorded one, so each later look compares the content. An ETag
+    in S3 already depends on the content.
 
     Cost: one read of a local file, which then is in memory for the reader of its rows; nothing for an object.
     """
     if not path.startswith("/"):
         return etag
+    if 0 < (left_ns := _unsettled_ns(etag)) <= _TICK_NS:
+        time.sleep(left_ns / _SECOND_NS)
     settled = _is_settled(etag)  # before the content is read: a later write gets another time
     content = _cached_content(path, size, etag) if settled else _read_content(path)
     return f"{etag}{'' if settled else _UNSETTLED}#{content}" if content else etag
@@ -177,11 +180,16 @@ def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded
 
 def _is_settled(etag: str) -> bool:
     """Return whether a local file changed so long ago that another write gives it another ETag."""
+    return _unsettled_ns(etag) <= 0
+
+
+def _unsettled_ns(etag: str) -> int:
+    """Return how long a write may still leave a local file's ETag as it is; at most 0 if it no longer can."""
     if (match := re.match(LOCAL_ETAG, etag)) is None:
-        return True
+        return 0
     changed = int(match[2])
     tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
-    return time.time_ns() - changed > tick
+    return changed + tick + 1 - time.time_ns()
 
 
 @lru_cache(maxsize=4096)
