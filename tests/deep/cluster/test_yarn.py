@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.airflow_home import airflow_environment
 from scripts.cluster import ROOT
 from tests.support.cluster.hadoop import Hadoop, running_hadoop
 from tests.support.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store
@@ -118,6 +119,27 @@ def test_an_epoch_has_the_same_rows_with_other_settings_of_spark(
     run(hadoop, tmp_path, sys.executable, "-m", "tussock.jobs.cli", "apply", "shop")
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     run(hadoop, tmp_path, *hadoop.submit(*options, SCRIPT, "epoch", "--pipeline", str(pipeline)))
+    assert totals(store) == expected_totals(range(300))
+
+
+def test_a_run_of_airflow_submits_its_epoch_to_yarn(hadoop: Hadoop, tmp_path: Path) -> None:
+    """`airflow dags test` with the connection of docs/clusters.md; the tasks submit, check and publish."""
+    pipeline = new_pipeline(tmp_path, store := str(tmp_path / "store"))
+    toml = pipeline / "pipeline.toml"
+    toml.write_text(toml.read_text() + 'runner = "spark"\n')
+    run(hadoop, tmp_path, sys.executable, "-m", "tussock.jobs.cli", "apply", "shop")
+    environment = {
+        **hadoop.environment(),
+        **airflow_environment(tmp_path / "home"),
+        "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "yarn"}',
+    }
+    command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_shop"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-6000:]
+    assert "--master yarn" in ran.stdout + ran.stderr
+    with Session(store, create=False) as session:
+        assert session.read("per_shop").num_rows == 10, "the run published its epoch"
     assert totals(store) == expected_totals(range(300))
 
 
