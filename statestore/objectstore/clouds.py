@@ -13,13 +13,12 @@ gets an error before its first request.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlencode
 
 import obstore
 from obstore.exceptions import (
@@ -40,11 +39,11 @@ from tussock.statestore.objectstore.base import (
     ObjectInfo,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
-    checked_name,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read, fetch_ranges
-from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
-from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure, create_once
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.requests import NAMES_A_REQUEST
+from tussock.statestore.objectstore.server import ServerAddress, ServerObjectStore, checked_folder
+from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -68,7 +67,7 @@ _NO_BUCKET_CODES = ("ContainerNotFound", "NoSuchBucket", "InvalidBucketName", "I
 
 
 @dataclass(frozen=True, slots=True)
-class CloudAddress:
+class CloudAddress(ServerAddress):
     """The location of a store, without credentials."""
 
     scheme: Literal["gs", "az"]
@@ -83,28 +82,16 @@ class CloudAddress:
         return f"{self.scheme}://{self.bucket}"
 
     @property
-    def folder(self) -> str:
-        """The literal beginning of the addresses of its objects, without a slash at the end."""
-        return f"{self.root}/{self.prefix}" if self.prefix else self.root
-
-    @property
     def options(self) -> dict[str, str]:
         """The options that `open_bucket` needs to reach the server."""
         given = {"account": self.account, "endpoint": self.endpoint}
         return {option: value for option, value in given.items() if value}
 
-    @property
-    def uri(self) -> str:
-        """The canonical URI of this address; `open_object_store` accepts it."""
-        options = {k: v for k, v in (("account", self.account), ("endpoint", self.endpoint)) if v is not None}
-        query = f"?{urlencode(options, safe=':/')}" if options else ""
-        return f"{self.scheme}://{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "") + query
-
 
 _use = FirstUse()
 
 
-class CloudObjectStore:
+class CloudObjectStore(ServerObjectStore):
     """Objects below `prefix` in a bucket. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: one request per operation, but two for the tail of an object in Azure, which has no such ranges. `get_ranges`
@@ -112,11 +99,11 @@ class CloudObjectStore:
         storage; Azure lists the whole folder of the prefix. Google's storage deletes each object by its own request.
     """
 
+    client_errors = (BaseError, FileNotFoundError)
+
     def __init__(self, address: CloudAddress) -> None:
+        super().__init__(address.uri, address.prefix + "/" if address.prefix else "")
         self._address = address
-        self._prefix = address.prefix + "/" if address.prefix else ""
-        self.uri = address.uri
-        self.requests = RequestCounter()
 
     def __reduce__(self) -> tuple[type["CloudObjectStore"], tuple[CloudAddress]]:
         return CloudObjectStore, (self._address,)
@@ -126,41 +113,8 @@ class CloudObjectStore:
         """The location of the store."""
         return self._address
 
-    def get(self, name: str) -> bytes:
-        key = self._full_key(name)
-        with self._translate_errors("get", name):
-            return self._fetch_object(key)
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        key = self._full_key(name)
-        with self._translate_errors("get_ranges", name):
-            return fetch_ranges(self.uri, name, ranges, lambda read: self._read_range(key, read))
-
-    def head(self, name: str) -> ObjectInfo:
-        key = self._full_key(name)
-        with self._translate_errors("head", name):
-            return self._object_info(self._fetch_facts(key))
-
-    def put(self, name: str, data: bytes) -> None:
-        key = self._full_key(name)
-        with self._translate_errors("put", name):
-            self._send_object(key, data, "overwrite")
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        key = self._full_key(name)
-        with self._translate_errors("put_if_absent", name):
-            return create_once(
-                self.uri,
-                name,
-                lambda: self._send_object(key, data, "create"),
-                lambda: self._object_equals(key, data),
-                _judge_failed_put,
-            )
-
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            checked_name(folder)
+        folder = checked_folder(prefix).rstrip("/")
         first = self._prefix + max(prefix, start_after)
         with self._translate_errors("list", prefix):
             # obstore's prefixes are whole folders, and its offset excludes the name itself.
@@ -176,7 +130,7 @@ class CloudObjectStore:
                     return
 
     def delete(self, names: Iterable[str]) -> None:
-        keys = (self._full_key(name) for name in names)
+        keys = (self._full_name(name) for name in names)
         while batch := list(islice(keys, NAMES_A_REQUEST)):
             with self._translate_errors("delete", batch[0]):
                 self.requests.count_delete()
@@ -194,46 +148,44 @@ class CloudObjectStore:
         at = self._address
         return _client_of(at.scheme, at.bucket, at.account, at.endpoint)
 
-    def _full_key(self, name: str) -> str:
-        return self._prefix + checked_name(name)
-
-    def _fetch_object(self, key: str) -> bytes:
+    def _fetch_object(self, full: str) -> bytes:
         self.requests.count_gets()
-        data = obstore.get(self._client, key).bytes().to_bytes()
+        data = obstore.get(self._client, full).bytes().to_bytes()
         self.requests.count_gets(len(data), requests=0)
         return data
+
+    def _fetch_info(self, name: str, full: str) -> ObjectInfo:
+        return self._object_info(self._fetch_facts(full))
 
     def _fetch_facts(self, key: str) -> "ObjectMeta":
         self.requests.count_gets()
         return obstore.head(self._client, key)
 
-    def _read_range(self, key: str, read: Read) -> bytes:
-        """The bytes of one range request: fewer than requested, or none, if the object ends early."""
+    def _fetch_range(self, full: str, read: Read) -> bytes:
         start = read.offset
         if start < 0 and self._address.scheme == "az":
-            start = max(0, self._fetch_facts(key)["size"] + start)
+            start = max(0, self._fetch_facts(full)["size"] + start)
         wanted: Any = {"suffix": -start} if start < 0 else (start, start + read.length)
         self.requests.count_gets()
         try:
-            data = obstore.get(self._client, key, options={"range": wanted}).bytes().to_bytes()
+            data = obstore.get(self._client, full, options={"range": wanted}).bytes().to_bytes()
         except (GenericError, NotSupportedError):
-            if start < self._fetch_facts(key)["size"] and start >= 0:
+            if start < self._fetch_facts(full)["size"] and start >= 0:
                 raise
             return b""  # the object ends before the range, or is empty
         self.requests.count_gets(len(data), requests=0)
         return data
 
+    def _replace_object(self, full: str, data: bytes) -> None:
+        self._send_object(full, data, "overwrite")
+
+    def _create_object(self, full: str, data: bytes) -> None:
+        self._send_object(full, data, "create")
+
     def _send_object(self, key: str, data: bytes, mode: Literal["create", "overwrite"]) -> None:
         self.requests.count_put(len(data))
         # In one request: the parts of a multipart upload have no condition.
         obstore.put(self._client, key, data, mode=mode, use_multipart=False)
-
-    def _object_equals(self, key: str, data: bytes) -> bool | None:
-        """Whether the object equals `data`; None if it does not exist."""
-        try:
-            return self._fetch_object(key) == data
-        except FileNotFoundError:
-            return None
 
     def _delete_object(self, key: str) -> None:
         self.requests.count_delete()
@@ -250,18 +202,18 @@ class CloudObjectStore:
         etag = (facts["e_tag"] or "").strip('"')
         return ObjectInfo(facts["path"][len(self._prefix) :], facts["size"], etag, modified_ms)
 
-    @contextmanager
-    def _translate_errors(self, operation: str, name: str) -> Iterator[None]:
-        """Translate errors of obstore into the errors of base.py.
+    def _judge_failed_write(self, err: Exception) -> WriteFailure:
+        if isinstance(err, (AlreadyExistsError, PreconditionError)):
+            return WriteFailure.OTHER
+        status = _STATUS.search(str(err))
+        if status is not None and status[1] in ("409", "412"):
+            return WriteFailure.OTHER
+        is_refused = isinstance(err, (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)) or (
+            status is not None and status[1].startswith("4") and status[1] not in ("408", "429")
+        )
+        return WriteFailure.REFUSED if is_refused else WriteFailure.UNKNOWN
 
-        Messages contain error codes only, because a server's text may repeat request headers.
-        """
-        try:
-            yield
-        except (BaseError, FileNotFoundError) as err:
-            raise self._error_of(err, operation, name) from err
-
-    def _error_of(self, err: Exception, operation: str, name: str) -> Exception:
+    def _error_of(self, err: Exception, operation: str, name: str, size: int) -> Exception:
         what, reason = f"{operation} {name!r}", _reason_of(err)
         if any(code in str(err) for code in _NO_BUCKET_CODES) or (
             isinstance(err, FileNotFoundError) and operation not in ("get", "get_ranges", "head")
@@ -319,15 +271,3 @@ def _reason_of(err: Exception) -> str:
     if "connect" in text.lower() or "error sending request" in text:
         return "the endpoint refuses connections, or its host name is unknown"
     return type(err).__name__.removesuffix("Error")
-
-
-def _judge_failed_put(err: Exception) -> WriteFailure:
-    if isinstance(err, (AlreadyExistsError, PreconditionError)):
-        return WriteFailure.OTHER
-    status = _STATUS.search(str(err))
-    if status is not None and status[1] in ("409", "412"):
-        return WriteFailure.OTHER
-    is_refused = isinstance(err, (PermissionDeniedError, UnauthenticatedError, FileNotFoundError)) or (
-        status is not None and status[1].startswith("4") and status[1] not in ("408", "429")
-    )
-    return WriteFailure.REFUSED if is_refused else WriteFailure.UNKNOWN

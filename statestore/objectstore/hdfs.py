@@ -14,10 +14,9 @@ import http.client
 import json
 import os
 import socket
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -29,11 +28,15 @@ from tussock.statestore.objectstore.base import (
     ObjectNotFoundError,
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
-    checked_name,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read, fetch_ranges
-from tussock.statestore.objectstore.requests import RequestCounter
-from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure, create_once
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.server import (
+    ServerAddress,
+    ServerObjectStore,
+    checked_folder,
+    send_repeatedly,
+)
+from tussock.statestore.objectstore.settled import WriteFailure
 
 TIMEOUT_S = 30.0  # of each step of a request
 _PORT = 9870  # of a name node's HTTP server
@@ -46,7 +49,7 @@ _TRANSIENT = ("StandbyException", "RetriableException", "SafeModeException")
 
 
 @dataclass(frozen=True, slots=True)
-class HdfsAddress:
+class HdfsAddress(ServerAddress):
     """The location of a store.
 
     `authority`: host and port of the name node as Hadoop's clients use them, or the name of a service.
@@ -67,20 +70,9 @@ class HdfsAddress:
         return f"hdfs://{self.authority}"
 
     @property
-    def folder(self) -> str:
-        """The literal beginning of the addresses of its objects, without a slash at the end."""
-        return f"{self.root}/{self.prefix}" if self.prefix else self.root
-
-    @property
     def options(self) -> dict[str, str]:
         """The options that `open_bucket` needs to reach the server."""
         return {} if self.endpoint is None else {"endpoint": self.endpoint}
-
-    @property
-    def uri(self) -> str:
-        """The canonical URI of this address; `open_object_store` accepts it."""
-        query = f"?{urlencode(self.options, safe=':/')}" if self.options else ""
-        return f"hdfs://{self.authority}" + (f"/{quote(self.prefix)}" if self.prefix else "") + query
 
 
 class _Answer(NamedTuple):
@@ -105,17 +97,17 @@ class _RefusedError(Exception):
         return self.kind in _TRANSIENT or (self.status >= 500 and not self.kind)
 
 
-class HdfsObjectStore:
+class HdfsObjectStore(ServerObjectStore):
     """Objects below `prefix` in HDFS. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: a read is two requests, and a write three. `list` sends one request per folder, `delete` one per object.
     """
 
+    client_errors = (_RefusedError, OSError, http.client.HTTPException)
+
     def __init__(self, address: HdfsAddress) -> None:
+        super().__init__(address.uri, f"/{address.prefix}/" if address.prefix else "/")
         self._address = address
-        self._root = f"/{address.prefix}/" if address.prefix else "/"
-        self.uri = address.uri
-        self.requests = RequestCounter()
 
     def __reduce__(self) -> tuple[type["HdfsObjectStore"], tuple[HdfsAddress]]:
         return HdfsObjectStore, (self._address,)
@@ -125,59 +117,19 @@ class HdfsObjectStore:
         """The location of the store."""
         return self._address
 
-    def get(self, name: str) -> bytes:
-        path = self._full_path(name)
-        with self._translate_errors("get", name):
-            return self._read(path)
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        path = self._full_path(name)
-        with self._translate_errors("get_ranges", name):
-            return fetch_ranges(self.uri, name, ranges, lambda read: self._read_range(path, read))
-
-    def head(self, name: str) -> ObjectInfo:
-        path = self._full_path(name)
-        with self._translate_errors("head", name):
-            return _object_info(name, self._fetch_file_status(path))
-
-    def put(self, name: str, data: bytes) -> None:
-        path = self._full_path(name)
-        with self._translate_errors("put", name, len(data)):
-            for attempt in range(ATTEMPTS):
-                try:
-                    self._write(path, data, "OVERWRITE")
-                    return
-                except (OSError, http.client.HTTPException, _RefusedError) as err:
-                    if attempt == ATTEMPTS - 1 or _judge_failed_put(err) is not WriteFailure.UNKNOWN:
-                        raise
-                    time.sleep(_BACKOFF_S * 2**attempt)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._full_path(name)
-        with self._translate_errors("put_if_absent", name, len(data)):
-            return create_once(
-                self.uri,
-                name,
-                lambda: self._write(path, data, "NONE"),
-                lambda: self._object_equals(path, data),
-                _judge_failed_put,
-            )
-
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            checked_name(folder)
+        folder = checked_folder(prefix)
         with self._translate_errors("list", prefix):
-            yield from self._walk(f"{folder}/" if folder else "", prefix, start_after)
+            yield from self._walk(folder, prefix, start_after)
 
     def delete(self, names: Iterable[str]) -> None:
-        paths = [self._full_path(name) for name in names]
+        paths = [self._full_name(name) for name in names]
         if paths:
             with self._translate_errors("delete", paths[0]), ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
                 list(threads.map(self._delete_path, paths))
 
-    def _full_path(self, name: str) -> str:
-        return self._root + checked_name(name)
+    def _fetch_object(self, full: str) -> bytes:
+        return self._read(full)
 
     def _read(self, path: str, **span: int) -> bytes:
         self.requests.count_gets()
@@ -185,17 +137,19 @@ class HdfsObjectStore:
         self.requests.count_gets(len(data), requests=0)
         return data
 
-    def _read_range(self, path: str, read: Read) -> bytes:
-        """The bytes of one range: fewer than requested, or none, if the object ends early."""
+    def _fetch_range(self, full: str, read: Read) -> bytes:
         start, length = read.offset, read.length
         if start < 0:
-            start = max(0, int(self._fetch_file_status(path)["length"]) + start)
+            start = max(0, int(self._fetch_file_status(full)["length"]) + start)
         try:
-            return self._read(path, offset=start, length=length)
+            return self._read(full, offset=start, length=length)
         except _RefusedError as err:
-            if err.kind == "FileNotFoundException" or start < int(self._fetch_file_status(path)["length"]):
+            if err.kind == "FileNotFoundException" or start < int(self._fetch_file_status(full)["length"]):
                 raise
             return b""  # the object ends before the range
+
+    def _fetch_info(self, name: str, full: str) -> ObjectInfo:
+        return _object_info(name, self._fetch_file_status(full))
 
     def _fetch_file_status(self, path: str) -> dict[str, Any]:
         """The facts of a file. Raises _RefusedError also for a folder, which is no object."""
@@ -204,6 +158,12 @@ class HdfsObjectStore:
         if status["type"] == _DIRECTORY:
             raise _RefusedError(404, "FileNotFoundException")
         return status
+
+    def _replace_object(self, full: str, data: bytes) -> None:
+        send_repeatedly(f"put {full}", lambda: self._write(full, data, "OVERWRITE"), self._may_pass, _BACKOFF_S)
+
+    def _create_object(self, full: str, data: bytes) -> None:
+        self._write(full, data, "NONE")
 
     def _write(self, path: str, data: bytes, replacing: str) -> None:
         """Write a file with a temporary name, then rename it. `replacing`: OVERWRITE, or NONE to keep an existing file.
@@ -220,15 +180,6 @@ class HdfsObjectStore:
                 self._delete_path(temporary)
             raise
 
-    def _object_equals(self, path: str, data: bytes) -> bool | None:
-        """Whether the object equals `data`; None if it does not exist."""
-        try:
-            return self._read(path) == data
-        except _RefusedError as err:
-            if err.kind == "FileNotFoundException":
-                return None
-            raise
-
     def _delete_path(self, path: str) -> None:
         self.requests.count_delete()
         self._ask("DELETE", path, "DELETE", recursive="false")  # false if there is no such file
@@ -237,7 +188,7 @@ class HdfsObjectStore:
         """List a folder in the order of full names, in which folders end with a slash."""
         self.requests.count_listing()
         try:
-            body = self._ask("GET", (self._root + folder).rstrip("/") or "/", "LISTSTATUS").body
+            body = self._ask("GET", (self._prefix + folder).rstrip("/") or "/", "LISTSTATUS").body
         except _RefusedError as err:
             if err.kind == "FileNotFoundException":
                 return
@@ -258,14 +209,19 @@ class HdfsObjectStore:
 
     def _ask(self, method: str, path: str, operation: str, **parameters: str | int) -> _Answer:
         """Send a request that may be repeated."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._ask_once(method, path, operation, None, **parameters)
-            except (OSError, http.client.HTTPException, _RefusedError) as err:
-                if attempt == ATTEMPTS - 1 or (isinstance(err, _RefusedError) and not err.is_transient):
-                    raise
-                time.sleep(_BACKOFF_S * 2**attempt)
-        raise AssertionError(operation)
+
+        def send() -> _Answer:
+            return self._ask_once(method, path, operation, None, **parameters)
+
+        return send_repeatedly(f"{operation} {path}", send, self._may_pass, _BACKOFF_S)
+
+    def _may_pass(self, err: Exception) -> bool:
+        return isinstance(err, self.client_errors) and self._judge_failed_write(err) is WriteFailure.UNKNOWN
+
+    def _judge_failed_write(self, err: Exception) -> WriteFailure:
+        if not isinstance(err, _RefusedError) or err.is_transient:
+            return WriteFailure.UNKNOWN
+        return WriteFailure.OTHER if err.kind == "FileAlreadyExistsException" else WriteFailure.REFUSED
 
     def _ask_once(
         self, method: str, path: str, operation: str, data: bytes | None = None, **parameters: str | int
@@ -280,20 +236,13 @@ class HdfsObjectStore:
             raise _RefusedError(answer.status, _kind_of(answer.body))
         return answer
 
-    @contextmanager
-    def _translate_errors(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Translate errors of WebHDFS and of connections into the errors of base.py."""
-        try:
-            yield
-        except _RefusedError as err:
-            raise self._error_of(err, operation, name, size) from err
-        except (OSError, http.client.HTTPException) as err:
+    def _error_of(self, err: Exception, operation: str, name: str, size: int) -> Exception:
+        what = f"{operation} {name!r}"
+        if not isinstance(err, _RefusedError):
             refused = isinstance(err, (ConnectionRefusedError, socket.gaierror))
             reason = f"{self._address.web} refuses connections, or its host name is unknown" if refused else str(err)
-            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", reason) from err
-
-    def _error_of(self, err: _RefusedError, operation: str, name: str, size: int) -> Exception:
-        what, reason = f"{operation} {name!r}", err.kind or f"status {err.status}"
+            return ObjectStoreUnavailableError(self.uri, what, reason)
+        reason = err.kind or f"status {err.status}"
         if err.kind == "FileNotFoundException":
             return ObjectNotFoundError(self.uri, name)
         if err.kind in _DENIED or err.status == http.client.UNAUTHORIZED:
@@ -325,12 +274,6 @@ def _kind_of(body: bytes) -> str:
         return str(json.loads(body)["RemoteException"]["exception"])
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def _judge_failed_put(err: Exception) -> WriteFailure:
-    if not isinstance(err, _RefusedError) or err.is_transient:
-        return WriteFailure.UNKNOWN
-    return WriteFailure.OTHER if err.kind == "FileAlreadyExistsException" else WriteFailure.REFUSED
 
 
 def _object_info(name: str, status: Mapping[str, Any]) -> ObjectInfo:

@@ -4,9 +4,8 @@ Commits depend on `If-None-Match: *`. The answer to such a PUT can be lost; the 
 object. The store therefore reads the object back after every answer except success and clear refusals.
 """
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -14,7 +13,6 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 import boto3
 from botocore.config import Config
@@ -45,13 +43,16 @@ from tussock.statestore.objectstore.base import (
     ObjectNotFoundError,
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
-    checked_name,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read, fetch_ranges
-from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
-from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure, create_once
-
-log = logging.getLogger(__name__)
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.requests import NAMES_A_REQUEST
+from tussock.statestore.objectstore.server import (
+    ServerAddress,
+    ServerObjectStore,
+    checked_folder,
+    send_repeatedly,
+)
+from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -90,7 +91,7 @@ _FULL_CODES = ("XMinioStorageFull", "QuotaExceeded", "507", "InsufficientStorage
 
 
 @dataclass(frozen=True, slots=True)
-class S3Address:
+class S3Address(ServerAddress):
     """The location of a store, without credentials."""
 
     bucket: str
@@ -105,43 +106,26 @@ class S3Address:
         return f"s3://{self.bucket}"
 
     @property
-    def folder(self) -> str:
-        """The literal beginning of the addresses of its objects, without a slash at the end."""
-        return f"{self.root}/{self.prefix}" if self.prefix else self.root
-
-    @property
     def options(self) -> dict[str, str]:
         """The options that `open_bucket` needs to reach the server."""
-        given = {"endpoint": self.endpoint, "path_style": str(self.path_style).lower(), "region": self.region}
+        is_plain = self.endpoint is None and not self.path_style  # the style is the default
+        style = None if is_plain else str(self.path_style).lower()
+        given = {"endpoint": self.endpoint, "path_style": style, "region": self.region}
         return {option: value for option, value in given.items() if value}
 
-    @property
-    def uri(self) -> str:
-        """The canonical URI of this address; `open_object_store` accepts it."""
-        plain_aws = self.endpoint is None and not self.path_style  # the style is the default
-        options = {
-            "endpoint": self.endpoint,
-            "path_style": None if plain_aws else str(self.path_style).lower(),
-            "region": self.region,
-        }
-        query = urlencode({k: v for k, v in options.items() if v is not None}, safe=":/")
-        return (
-            f"s3://{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "") + (f"?{query}" if query else "")
-        )
 
-
-class S3ObjectStore:
+class S3ObjectStore(ServerObjectStore):
     """Objects below `prefix` in a bucket. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: one request per operation. `get_ranges` sends one per group of neighbours, in parallel; `list` and `delete`
         send one per 1,000 objects.
     """
 
+    client_errors = (ClientError, BotoCoreError)
+
     def __init__(self, address: S3Address) -> None:
+        super().__init__(address.uri, address.prefix + "/" if address.prefix else "")
         self._address = address
-        self._prefix = address.prefix + "/" if address.prefix else ""
-        self.uri = address.uri
-        self.requests = RequestCounter()
 
     def __reduce__(self) -> tuple[type["S3ObjectStore"], tuple[S3Address]]:
         return S3ObjectStore, (self._address,)
@@ -151,44 +135,18 @@ class S3ObjectStore:
         """The location of the store."""
         return self._address
 
-    def get(self, name: str) -> bytes:
-        key = self._full_key(name)
-        with self._translate_errors("get", name):
-            return self._fetch_object(key)[1]
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        key = self._full_key(name)
-        with self._translate_errors("get_ranges", name):
-            return fetch_ranges(self.uri, name, ranges, lambda read: self._read_range(key, read))
-
-    def head(self, name: str) -> ObjectInfo:
-        key = self._full_key(name)
-        with self._translate_errors("head", name):
-            self.requests.count_gets()
-            answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            return self._object_info(name, answer, answer.get("ContentLength"), _date_of(answer))
-
-    def put(self, name: str, data: bytes) -> None:
-        key = self._full_key(name)
-        with self._translate_errors("put", name, len(data)):
-            self.requests.count_put(len(data))
-            self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data)
-
     def put_file(self, name: str, file: Path) -> None:
         """Upload a file, in parts if it is large. The object appears complete or not at all."""
-        key = self._full_key(name)
+        key = self._full_name(name)
         with self._translate_errors("put_file", name, size := file.stat().st_size), file.open("rb") as content:
             self.requests.count_put(size)
             self._client.upload_fileobj(content, self._address.bucket, key)
 
     def version_of(self, name: str) -> tuple[ObjectInfo, str]:
         """Return size, ETag and version id; the id is empty in an unversioned bucket. Raises ObjectNotFoundError."""
-        key = self._full_key(name)
+        key = self._full_name(name)
         with self._translate_errors("head", name):
-            self.requests.count_gets()
-            answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            version = answer.get("VersionId", "null")
-            info = self._object_info(name, answer, answer.get("ContentLength"), _date_of(answer))
+            info, version = self._fetch_version(name, key)
             return info, "" if version == "null" else version
 
     def is_beside(self, other: "S3ObjectStore") -> bool:
@@ -202,12 +160,12 @@ class S3ObjectStore:
         Copies `version` if given; otherwise the source must still have `etag`. Raises ObjectNotFoundError if the source
         is deleted or its ETag differs.
         """
-        there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._full_key(of)}
+        there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._full_name(of)}
         if version:
             there["VersionId"] = version
         # The server does not have the ETag of a digest. The caller compares the object with it afterwards.
         condition = {} if version or etag.startswith(DIGEST) else {"CopySourceIfMatch": f'"{etag}"'}
-        key = self._full_key(name)
+        key = self._full_name(name)
         with source._translate_errors("copy", of):
             self.requests.count_gets()  # boto3 requests the size first.
             self.requests.count_put(0)  # No bytes pass through this process.
@@ -223,21 +181,8 @@ class S3ObjectStore:
         else:
             self._client.copy_object(CopySource=there, Bucket=bucket, Key=key, CopySourceIfMatch=etag)
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        key = self._full_key(name)
-        with self._translate_errors("put_if_absent", name, len(data)):
-            return create_once(
-                self.uri,
-                name,
-                lambda: self._create_object(key, data),
-                lambda: self._object_equals(key, data),
-                _judge_failed_put,
-            )
-
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            checked_name(folder)
+        checked_folder(prefix)
         with self._translate_errors("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._address.bucket,
@@ -253,7 +198,7 @@ class S3ObjectStore:
                             yield self._object_info(name, entry, entry.get("Size"), _date_of(page))
 
     def delete(self, names: Iterable[str]) -> None:
-        keys = (self._full_key(name) for name in names)
+        keys = (self._full_name(name) for name in names)
         while batch := list(islice(keys, NAMES_A_REQUEST)):
             with self._translate_errors("delete", batch[0]):
                 self.requests.count_delete()
@@ -284,7 +229,7 @@ class S3ObjectStore:
         etag, modified = answer.get("ETag", "").strip('"'), answer.get("LastModified")
         modified_ms = 0 if modified is None else _unix_ms(modified)
         if size is None or not etag or etag.startswith("W/"):
-            key = self._full_key(name)
+            key = self._full_name(name)
             with self._translate_errors("get", name):
                 if modified is None or date is None or date - modified < _SETTLED:
                     size, etag = self.digest_object(key)
@@ -294,34 +239,29 @@ class S3ObjectStore:
 
     def digest_object(self, key: str) -> tuple[int, str]:
         """Return the size of an object, and a digest of its bytes in place of an ETag."""
-        for attempt in range(ATTEMPTS):
+
+        def fetch() -> tuple[int, str]:
             self.requests.count_gets()
             digest, size = xxh3_128(), 0
-            try:
-                for block in self._client.get_object(Bucket=self._address.bucket, Key=key)["Body"].iter_chunks(_BLOCK):
-                    digest.update(block)
-                    size += len(block)
-            except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
-            else:
-                self.requests.count_gets(size, requests=0)
-                return size, f"{DIGEST}{digest.hexdigest()}"
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            for block in self._client.get_object(Bucket=self._address.bucket, Key=key)["Body"].iter_chunks(_BLOCK):
+                digest.update(block)
+                size += len(block)
+            self.requests.count_gets(size, requests=0)
+            return size, f"{DIGEST}{digest.hexdigest()}"
+
+        return send_repeatedly(f"get {key}", fetch, _broke_off)
 
     @property
     def _client(self) -> "S3Client":
         return _client_of(self._address.endpoint, self._address.region, self._address.path_style)
 
-    def _full_key(self, name: str) -> str:
-        return self._prefix + checked_name(name)
+    def _fetch_object(self, full: str) -> bytes:
+        return self._fetch_answer(full)[1]
 
-    def _read_range(self, key: str, read: Read) -> bytes:
-        """The bytes of one range request: fewer than requested, or none, if the object ends early."""
+    def _fetch_range(self, full: str, read: Read) -> bytes:
         header = f"bytes={read.offset}-{read.offset + read.length - 1}" if read.offset >= 0 else f"bytes={read.offset}"
         try:
-            status, data = self._fetch_object(key, header)
+            status, data = self._fetch_answer(full, header)
         except ClientError as err:
             if _error_code(err) in ("InvalidRange", "416"):
                 return b""
@@ -331,62 +271,54 @@ class S3ObjectStore:
         # A server without range support returned the whole object.
         return data[read.offset :] if read.offset < 0 else data[read.offset : read.offset + read.length]
 
-    def _fetch_object(self, key: str, byte_range: str = "") -> tuple[int, bytes]:
-        """Status and body of a GET. botocore retries failures before the body; this loop retries broken bodies."""
-        for attempt in range(ATTEMPTS):
+    def _fetch_answer(self, full: str, byte_range: str = "") -> tuple[int, bytes]:
+        """Status and body of a GET. botocore retries failures before the body; this retries broken bodies."""
+        span: Any = {"Range": byte_range} if byte_range else {}
+
+        def fetch() -> tuple[int, bytes]:
             self.requests.count_gets()
-            if byte_range:
-                answer = self._client.get_object(Bucket=self._address.bucket, Key=key, Range=byte_range)
-            else:
-                answer = self._client.get_object(Bucket=self._address.bucket, Key=key)
-            try:
-                data = answer["Body"].read()
-                self.requests.count_gets(len(data), requests=0)
-                return answer["ResponseMetadata"]["HTTPStatusCode"], data
-            except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            answer = self._client.get_object(Bucket=self._address.bucket, Key=full, **span)
+            data = answer["Body"].read()
+            self.requests.count_gets(len(data), requests=0)
+            return answer["ResponseMetadata"]["HTTPStatusCode"], data
 
-    def _create_object(self, key: str, data: bytes) -> None:
+        return send_repeatedly(f"get {full}", fetch, _broke_off)
+
+    def _fetch_info(self, name: str, full: str) -> ObjectInfo:
+        return self._fetch_version(name, full)[0]
+
+    def _fetch_version(self, name: str, full: str) -> tuple[ObjectInfo, str]:
+        self.requests.count_gets()
+        answer = self._client.head_object(Bucket=self._address.bucket, Key=full)
+        info = self._object_info(name, answer, answer.get("ContentLength"), _date_of(answer))
+        return info, answer.get("VersionId", "null")
+
+    def _replace_object(self, full: str, data: bytes) -> None:
         self.requests.count_put(len(data))
-        self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data, IfNoneMatch="*")
+        self._client.put_object(Bucket=self._address.bucket, Key=full, Body=data)
 
-    def _object_equals(self, key: str, data: bytes) -> bool | None:
-        """Whether the object equals `data`; None if it does not exist."""
-        try:
-            return self._fetch_object(key)[1] == data
-        except ClientError as err:
-            if _error_code(err) in _ABSENT_CODES:
-                return None
-            raise
+    def _create_object(self, full: str, data: bytes) -> None:
+        self.requests.count_put(len(data))
+        self._client.put_object(Bucket=self._address.bucket, Key=full, Body=data, IfNoneMatch="*")
 
-    @contextmanager
-    def _translate_errors(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Translate errors of boto3 into the errors of base.py.
-
-        Messages contain error codes only, because a server's text may repeat request headers.
-        """
-        try:
-            yield
-        except ClientError as err:
-            raise self._error_of(err, operation, name, size) from err
-        except _NO_CREDENTIALS as err:
-            raise AccessDeniedError(
-                self.uri, f"{operation} {name!r}", f"no credentials were found ({type(err).__name__})"
-            ) from err
-        except ParamValidationError as err:
-            raise BadStoreError(
-                self.uri, f"{operation} {name!r} is not a valid S3 request; check the bucket name"
-            ) from err
-        except BotoCoreError as err:
-            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", _reason_of(err)) from err
+    def _judge_failed_write(self, err: Exception) -> WriteFailure:
+        """See ServerObjectStore. After a 5xx answer or a timeout, the effect is unknown."""
+        if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
+            return WriteFailure.REFUSED
+        if not isinstance(err, ClientError):
+            # Another error is a defect, and nothing was sent.
+            return WriteFailure.UNKNOWN if isinstance(err, BotoCoreError) else WriteFailure.REFUSED
+        code = _error_code(err)
+        if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
+            return WriteFailure.OTHER
+        is_refusal = 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500
+        is_settled = is_refusal and code not in ("RequestTimeout", "SlowDown", "429")
+        return WriteFailure.REFUSED if is_settled else WriteFailure.UNKNOWN
 
     def _code_of_get(self, name: str) -> str:
         """The code of a GET of one byte after a HEAD failed; empty if the GET succeeds or fails otherwise."""
         try:
-            answer = self._client.get_object(Bucket=self._address.bucket, Key=self._full_key(name), Range="bytes=0-0")
+            answer = self._client.get_object(Bucket=self._address.bucket, Key=self._full_name(name), Range="bytes=0-0")
             answer["Body"].close()  # a server without range support would send the whole object
         except ClientError as err:
             return _error_code(err)
@@ -394,8 +326,15 @@ class S3ObjectStore:
             return ""
         return ""
 
-    def _error_of(self, err: ClientError, operation: str, name: str, size: int) -> Exception:
-        code, what = _error_code(err), f"{operation} {name!r}"
+    def _error_of(self, err: Exception, operation: str, name: str, size: int) -> Exception:
+        what = f"{operation} {name!r}"
+        if isinstance(err, _NO_CREDENTIALS):
+            return AccessDeniedError(self.uri, what, f"no credentials were found ({type(err).__name__})")
+        if isinstance(err, ParamValidationError):
+            return BadStoreError(self.uri, f"{what} is not a valid S3 request; check the bucket name")
+        if not isinstance(err, ClientError):
+            return ObjectStoreUnavailableError(self.uri, what, _reason_of(err))
+        code = _error_code(err)
         if code in _BARE_CODES:
             code = self._code_of_get(name) or code
         absent = (*_ABSENT_CODES, *_OTHER_NOW_CODES) if operation == "copy" else _ABSENT_CODES
@@ -472,7 +411,7 @@ def _error_code(err: ClientError) -> str:
     return str(err.response["Error"].get("Code") or err.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
-def _reason_of(err: BotoCoreError) -> str:
+def _reason_of(err: Exception) -> str:
     """The reason for a missing answer: words for the common causes, else the error's name."""
     if isinstance(err, ConnectTimeoutError):
         return f"the endpoint did not answer within {CONNECT_TIMEOUT_S} s"
@@ -481,18 +420,6 @@ def _reason_of(err: BotoCoreError) -> str:
     return type(err).__name__.removesuffix("Error")
 
 
-def _judge_failed_put(err: Exception) -> WriteFailure:
-    """Classify the answer to a conditional PUT. After a 5xx answer or a timeout, the effect is unknown."""
-    if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
-        return WriteFailure.REFUSED
-    if not isinstance(err, ClientError):
-        return WriteFailure.UNKNOWN if isinstance(err, BotoCoreError) else WriteFailure.REFUSED  # not sent: a defect
-    code = _error_code(err)
-    if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
-        return WriteFailure.OTHER
-    is_refusal = 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500
-    return (
-        WriteFailure.REFUSED
-        if is_refusal and code not in ("RequestTimeout", "SlowDown", "429")
-        else WriteFailure.UNKNOWN
-    )
+def _broke_off(err: Exception) -> bool:
+    """Return whether the body of an answer ended early."""
+    return isinstance(err, (IncompleteReadError, ResponseStreamingError, ReadTimeoutError))

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
 ATTEMPTS = 4  # per operation
-_BACKOFF_S = 0.05  # doubles after each attempt
+BACKOFF_S = 0.05  # doubles after each attempt
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def create_once(
             # No object: the write had no effect, or a competitor's is in progress. The retry has the same bytes and
             # condition, so it is harmless even if the lost request arrives later.
             log.warning("put_if_absent %s: attempt %d did not create the object (%s)", name, attempt + 1, err)
-            time.sleep(_BACKOFF_S * 2**attempt)
+            time.sleep(BACKOFF_S * 2**attempt)
     raise ObjectStoreUnavailableError(
         uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts neither created nor found the object"
     )
