@@ -49,6 +49,7 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE
                                                  and a rewrite; five minutes
+    python -m benchmarks server-changes          1,000 changes to 1 M and 10 M rows in Postgres and Kafka; ten minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;
@@ -96,6 +97,7 @@ ALONE = {
     "idle-epochs": "benchmarks.idle_epochs",
     "lake-changes": "benchmarks.lake_changes",
     "large-files": "benchmarks.large_files",
+    "server-changes": "benchmarks.server_changes",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",

@@ -106,7 +106,8 @@ class Cost:
         return f"{1000 * self.seconds:,.0f} ms, {1000 * self.cpu:,.0f} ms CPU, {self.written / 1000:,.0f} KB written"
 
 
-def _outline() -> Outline:
+def outline() -> Outline:
+    """The relation of the tables."""
     stored = TableSchema(1, "orders", _COLUMNS, (KeyColumn(0),), (0,))
     return Outline("bench", frozenset({"bench"}), "orders", _COLUMNS, ("k",), stored=stored)
 
@@ -127,7 +128,7 @@ SinkOf = Callable[[str, ObjectStore], DeltaLocatedSink | IcebergSink]
 
 def delta_sink(to: str, store: ObjectStore) -> DeltaLocatedSink:
     """See SinkOf."""
-    return DeltaLocatedSink(location_of(to), _outline(), store)
+    return DeltaLocatedSink(location_of(to), outline(), store)
 
 
 def iceberg_sink(to: str, store: ObjectStore, version: Literal[2, 3], catalog: str = "") -> IcebergSink:
@@ -136,7 +137,7 @@ def iceberg_sink(to: str, store: ObjectStore, version: Literal[2, 3], catalog: s
     settings = IcebergSettings(to, catalog=properties, format_version=version)
     meta = cast(MetaStore, SimpleNamespace(objects=store))  # the sink uses its objects only
     home = Home("bench", "", "")
-    return IcebergPlace(settings, location_of(to), Publisher(meta, home, str)).sink_of(_outline())
+    return IcebergPlace(settings, location_of(to), Publisher(meta, home, str)).sink_of(outline())
 
 
 def by_locator(folder: Path, rows: int, rounds: int, make_sink: SinkOf) -> Cost:
@@ -161,13 +162,13 @@ def by_locator(folder: Path, rows: int, rounds: int, make_sink: SinkOf) -> Cost:
 def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
     """The same changes by deltalake's MERGE."""
     place, model = location_of(str(folder / "tables")), Model(rows)
-    sink = DeltaRsSink(place, _outline())
+    sink = DeltaRsSink(place, outline())
     sink.read_state()
     sink.replace(model, 1 << 16)
 
     def run(number: int) -> None:
         changes = model.change(number + 1)
-        sink = DeltaRsSink(place, _outline())
+        sink = DeltaRsSink(place, outline())
         assert sink.read_state() is not None
         removed = changes.removed.rename_columns(["k"]).slice(0, DELETED)
         assert (
@@ -178,7 +179,7 @@ def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
         )
 
     cost = measure(rounds, run, lambda: _bytes_in(folder))
-    _check(DeltaRsSink(place, _outline()), model)
+    _check(DeltaRsSink(place, outline()), model)
     return cost
 
 
@@ -187,7 +188,7 @@ def by_rewrite(folder: Path, rows: int) -> Cost:
     place, model = location_of(str(folder / "tables")), Model(rows)
 
     def run(number: int) -> None:
-        sink = DeltaRsSink(place, _outline())
+        sink = DeltaRsSink(place, outline())
         sink.read_state()
         sink.replace(model, (number + 1) << 16)
 

@@ -79,6 +79,12 @@ class PostgresServer:
             return False
         return True
 
+    @property
+    def pid(self) -> int:
+        """The process of the running server."""
+        assert self._running is not None
+        return self._running.pid
+
     def kill(self) -> None:
         """End it at once, without a checkpoint."""
         if self._running is not None:

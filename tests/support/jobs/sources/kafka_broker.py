@@ -94,6 +94,12 @@ class Broker:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
+    @property
+    def pid(self) -> int:
+        """The process of the running broker."""
+        assert self._running is not None
+        return self._running.pid
+
     def kill(self) -> None:
         """Kill it, as a power failure would."""
         if self._running is not None:
