@@ -47,6 +47,7 @@ from tussock.jobs.sources.kafka_cluster import (
     client_settings,
     partitions_now,
     starting_offsets,
+    unknown_provider,
 )
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
@@ -156,6 +157,9 @@ class KafkaTopics:
         for option in (_MAX_OFFSETS, _RECORD_BYTES):
             if not options.get(option, "1").isdigit() or int(options.get(option, "1")) < 1:
                 raise BadOptionError(source.name, option, options[option], "expected a whole number of at least 1")
+        if (unknown := unknown_provider(source)) is not None:
+            reason = f"Kafka's client cannot resolve ${{{unknown[1]}:…}}. {self.login}"
+            raise BadOptionError(source.name, unknown[0], options[unknown[0]], reason)
         for option in ("assign", "startingOffsets"):
             _require_json(source, option)
         known = {f.name: f.type for f in _columns_of(source)}

@@ -20,6 +20,7 @@ CLIENT = "kafka."
 SERVERS = f"{CLIENT}bootstrap.servers"
 _PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "directory": "DirectoryConfigProvider"}
 _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
+_ANY_VARIABLE = re.compile(r"\$\{(\w+):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 _ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
 
@@ -124,6 +125,14 @@ def client_settings(source: CreateSource) -> dict[str, str]:
         return own
     classes = {f"config.providers.{name}.class": f"{_PACKAGE}.{_PROVIDERS[name]}" for name in used}
     return {**own, "config.providers": ",".join(used), **classes}
+
+
+def unknown_provider(source: CreateSource) -> tuple[str, str] | None:
+    """Return an option with a reference that the client would take literally, and its provider, such as `airflow`."""
+    if f"{CLIENT}config.providers" in source.options:
+        return None
+    named = ((option, name) for option, value in source.options.items() for name in _ANY_VARIABLE.findall(value))
+    return next((one for one in named if one[1] not in _PROVIDERS), None)
 
 
 @contextmanager

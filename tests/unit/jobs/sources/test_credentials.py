@@ -6,7 +6,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.credentials import MissingReferenceError, connections_named, resolve_references
-from tussock.jobs.sources.errors import CredentialInOptionError
+from tussock.jobs.sources.errors import BadOptionError, CredentialInOptionError
 from tussock.jobs.sources.kafka_cluster import client_settings
 from tussock.jobs.sources.registry import READERS, reader_of
 
@@ -71,6 +71,14 @@ def test_a_reference_is_replaced_by_the_client_of_kafka() -> None:
     own = source(**{"kafka.config.providers": "env", "kafka.ssl.key.password": "${env:A}"})
     assert client_settings(own)["config.providers"] == "env"
     assert client_settings(source()) == {"bootstrap.servers": "x:9092"}
+
+
+def test_a_reference_that_kafkas_client_would_take_literally_is_refused() -> None:
+    made = source(**{"kafka.sasl.jaas.config": JAAS.format("${airflow:events.password}")})
+    with pytest.raises(BadOptionError, match=r"cannot resolve \$\{airflow:…\}. Write \$\{env:NAME\}"):
+        reader_of(made).check(made)
+    own = source(**{"kafka.config.providers": "vault", "kafka.ssl.key.password": "${vault:a}"})
+    reader_of(own).check(own)
 
 
 def test_options_without_a_credential_are_accepted() -> None:
