@@ -13,8 +13,7 @@ FOLDERS = ("jobs", "statestore", "plugins", "dags")
 #: The modules that may import quoting or parsing functions, and the text that each handles.
 PARSERS = {
     "statestore/objectstore/open.py": "addresses of stores",
-    "statestore/objectstore/s3.py": "addresses of stores",
-    "statestore/objectstore/clouds.py": "addresses of stores",
+    "statestore/objectstore/server.py": "addresses of stores",
     "statestore/objectstore/hdfs.py": "addresses of stores, and paths in requests",
     "jobs/sources/listing.py": "file: paths of sources",
     "jobs/delta/delta_log.py": "paths in a Delta log",
