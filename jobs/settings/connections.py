@@ -65,18 +65,21 @@ def read_connection(name: str) -> AirflowConnection:
 
 
 def _parse_json(text: str) -> AirflowConnection:
-    values = json.loads(text)
-    parts = (str(values.get(part) or "") for part in ("host", "port", "login", "password", "schema"))
-    return AirflowConnection(*parts, _extra_of(values.get("extra") or {}))
+    given = json.loads(text)
+    host, port, user, password, dbname = (
+        str(given.get(part) or "") for part in ("host", "port", "login", "password", "schema")
+    )
+    return AirflowConnection(host, port, user, password, dbname, _extra_of(given.get("extra") or {}))
 
 
 def _parse_uri(text: str) -> AirflowConnection:
     address = urlsplit(text)
     if not address.scheme or (match := _HOST_AND_PORT.fullmatch(address.netloc.rpartition("@")[2])) is None:
         raise ValueError
+    values = (match[1].strip("[]"), match[2], address.username, address.password, address.path.strip("/"))
+    host, port, user, password, dbname = (unquote(value or "") for value in values)
     extra: Any = dict(parse_qsl(address.query, keep_blank_values=True))
-    parts = (match[1].strip("[]"), match[2], address.username, address.password, address.path.strip("/"))
-    return AirflowConnection(*(unquote(part or "") for part in parts), _extra_of(extra.get(_EXTRA_AS_JSON, extra)))
+    return AirflowConnection(host, port, user, password, dbname, _extra_of(extra.get(_EXTRA_AS_JSON, extra)))
 
 
 def _extra_of(extra: Any) -> Mapping[str, Any]:
