@@ -7,6 +7,9 @@
     history    key, position -> deletes, row: every change, if changes can be taken back; otherwise empty
     truncated  vnode, position: the truncations (once per vnode)
 
+If the values of a change identify it (`by_value`), equal changes have one position. `history` and `truncated` then also
+contain their number.
+
 The change of a key with the greatest position decides its row (positions: tussock.jobs.sources.row_changes). A change
 that is older than the present one of its key is dropped and counted. A deleted key remembers its position for the
 period of `tombstones`, by the moments of epochs.
@@ -17,7 +20,9 @@ of the newest truncation.
 A change may omit values that it leaves as they are, as the log of a database does with long ones. They are those of the
 change of the key before, or of its present row.
 
-A change that is taken back leaves the history. If it decided its key, the greatest one that is left decides it.
+A change that is taken back leaves the history. If it decided its key, the greatest one that is left decides it. If
+changes cannot be taken back, only those that an epoch adds more often than it removes count: a rewritten file removes
+and adds the same ones.
 
 Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
 deleted keys.
@@ -31,8 +36,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
-from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, make_chunk, rows_of
+from tussock.jobs.executors.base import (
+    NO_ROW,
+    Positions,
+    change_error,
+    key_ids,
+    state_table,
+    take_rows,
+    weights_of,
+)
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
@@ -63,6 +76,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
     remembers: bool = False  # changes can be taken back
     truncates: bool = False  # a record may delete all keys
     omits: bool = False  # a change may omit values: a binary with a bit per column follows the row
+    by_value: bool = False  # equal changes have equal positions
 
     @property
     def keeps_relation(self) -> bool:
@@ -74,14 +88,15 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
         places = [KeyColumn(i) for i in range(len(key))]
         whole, width = tuple(range(len(key))), len(key)
         rows = state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key)
-        change = (*key, "binary", "boolean", *self.types)
+        counts = ("bigint",) if self.by_value else ()
+        change = (*key, "binary", "boolean", *counts, *self.types)
         return (
             rows,
             state_table("positions", (*key, "binary"), places, whole),
             state_table("deleted", (*key, "binary", "bigint"), places, whole),
             late_changes_table(),
             state_table("history", change, [*places, KeyColumn(width)], whole),
-            state_table("truncated", ("bigint", "binary"), [KeyColumn(0), KeyColumn(1)], (0,)),
+            state_table("truncated", ("bigint", "binary", *counts), [KeyColumn(0), KeyColumn(1)], (0,)),
         )
 
     def column_origins(self) -> tuple[Origin, ...]:
@@ -139,6 +154,20 @@ class _Latest:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The distinct changes whose number of copies differs.
+
+    Args:
+        first: (changes,) the first row of each.
+        before, after: (changes,) the number of copies.
+    """
+
+    first: Positions
+    before: Positions
+    after: Positions
+
+
 class KeyedChangesExecutor:
     """Applies the changes of one actor's keys.
 
@@ -158,13 +187,15 @@ class KeyedChangesExecutor:
         """
         chunk, *truncations = chunks
         self._purge_deleted()
+        if self._node.by_value:
+            chunk = self._count_changes(chunk)
         was, now = self._truncate(truncations[0] if truncations else None)
         if chunk.num_rows == 0 and was == now:
             return empty_chunk(self._node.types)
         weights = weights_of(chunk)
         changes = rows_of(chunk)
         gone, come = (changes.filter(pa.array(weights * sign > 0)) for sign in (-1, 1))
-        if self._node.remembers:
+        if self._node.remembers and not self._node.by_value:
             self._history.delete_rows(self._as_history(gone))
             self._history.insert_rows(self._as_history(come))
         keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now)])
@@ -188,14 +219,58 @@ class KeyedChangesExecutor:
         if truncations is None:
             return None, None
         was = self._newest_truncation()
-        places = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
-        weights = weights_of(truncations)
+        weights, stored = weights_of(truncations), rows_of(truncations)
+        if self._node.by_value:
+            place = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)[:1]]
+            places = pa.array(np.repeat(place, stored.num_rows))
+            keys = pa.table([places, *stored.columns], names=["c0", "c1"])
+            counted = self._count_equal(self._truncated, keys, weights, 2)
+            stored = take_rows(stored, counted.first).append_column("copies", pa.array(counted.after))
+            weights = np.where(counted.after > 0, 1, -1)
         for sign, write in ((-1, self._truncated.delete_rows), (1, self._truncated.insert_rows)):
-            positions = one_array(truncations.column(0).filter(pa.array(weights * sign > 0)))
             if sign > 0 or self._node.remembers:
-                copies = [np.repeat(places, len(positions)), np.tile(np.arange(len(positions)), len(places))]
-                write(pa.table([pa.array(copies[0]), positions.take(pa.array(copies[1]))], names=["c0", "c1"]))
+                write(self._at_each_vnode(stored.filter(pa.array(weights * sign > 0))))
         return was, self._newest_truncation()
+
+    def _at_each_vnode(self, rows: pa.Table) -> pa.Table:
+        """A copy of the rows for each vnode, behind its place."""
+        places = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
+        copies = take_rows(rows, np.tile(np.arange(rows.num_rows), len(places)))
+        columns = [pa.array(np.repeat(places, rows.num_rows)), *copies.columns]
+        return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+    def _count_changes(self, chunk: pa.Table) -> pa.Table:
+        """Count equal changes in the history, and return those of which it has the first copy now, or none any more."""
+        rows, width = rows_of(chunk), len(self._node.key)
+        keys = self._as_history(rows).select(range(width + 1))
+        counted = self._count_equal(self._history, keys, weights_of(chunk), width + 2)
+        changed, before, after = take_rows(rows, counted.first), counted.before, counted.after
+        if self._node.remembers:
+            history = self._as_history(changed)
+            history = history.add_column(width + 2, "copies", pa.array(after))
+            self._history.delete_rows(history.filter(pa.array(after == 0)))
+            self._history.insert_rows(history.filter(pa.array(after > 0)))
+        weights = (after > 0).astype(np.int64) - (before > 0).astype(np.int64)
+        return make_chunk(changed.columns, pa.array(weights)).filter(pa.array(weights != 0))
+
+    def _count_equal(self, table: StateTable, keys: pa.Table, weights: Positions, copies: int) -> _Counted:
+        """The number of copies of each key that changes, from the column `copies`.
+
+        Raises ChangeError if more copies are deleted than exist.
+        """
+        ids, first = key_ids(keys.columns, keys.num_rows)
+        change = np.zeros(len(first), np.int64)
+        np.add.at(change, ids, weights)
+        first, change = first[change != 0], change[change != 0]
+        before = np.zeros(len(first), np.int64)
+        if not self._node.remembers:
+            return _Counted(first[change > 0], before[change > 0], change[change > 0])
+        if len(first) and not table.is_empty():
+            before = pc.fill_null(table.get_rows(take_rows(keys, first)).rows.column(copies), 0).to_numpy()
+        after = before + change
+        if (after < 0).any():
+            raise change_error(table.name, NO_ROW, take_rows(keys, first), int(np.argmin(after)))
+        return _Counted(first, before, after)
 
     def _newest_truncation(self) -> bytes | None:
         place = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)[:1]]
@@ -281,8 +356,9 @@ class KeyedChangesExecutor:
         places = np.full(len(chosen), -1, np.int64)
         places[some[np.asarray(found.index)]] = np.arange(found.rows.num_rows)
         picked, width = pa.array(places, mask=places < 0), len(self._node.key)
+        first = width + 2 + self._node.by_value  # of the row's columns
         rows = conform_rows(
-            _take_or_null(found.rows.select(list(range(width + 2, found.rows.num_columns))), picked), self._schema
+            _take_or_null(found.rows.select(list(range(first, found.rows.num_columns))), picked), self._schema
         )
         deletes = pc.fill_null(one_array(found.rows.column(width + 1)).take(picked), True)
         return _Latest(one_array(found.rows.column(width)).take(picked), np.asarray(deletes), rows)

@@ -403,4 +403,6 @@ def _item_name(place: str, first: int) -> str:
 
 
 def item_of_versions(pinned: PinnedVersions) -> Item:
-    return Item(_item_name(pinned.place, 0 if pinned.after is None else pinned.after + 1), pinned.nbytes, pinned.table)
+    """Return the pinned thing by the name that users see. A held one is tried again once the table has changed."""
+    name = _item_name(pinned.place, 0 if pinned.after is None else pinned.after + 1)
+    return Item(name, pinned.nbytes, f"{pinned.table} {pinned.last}")

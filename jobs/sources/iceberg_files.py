@@ -417,6 +417,6 @@ def reading_options(source: CreateSource) -> dict[str, str]:
 
 
 def item_of_snapshots(pinned: PinnedSnapshots) -> Item:
-    """Return the pinned thing by the name that users see."""
+    """Return the pinned thing by the name that users see. A held one is tried again once the table has changed."""
     start = "from its beginning" if pinned.after is None else f"after snapshot {pinned.after}"
-    return Item(f"{pinned.place} {start}", pinned.nbytes, pinned.table)
+    return Item(f"{pinned.place} {start}", pinned.nbytes, f"{pinned.table} {pinned.last}")

@@ -22,6 +22,10 @@ change of a key (row_changes.py), and KeyedChanges (jobs/executors/keyed_changes
   actors count present and deleted keys, and the driver compares the sums with `delete_limit` before it seals
   (jobs/driver/delete_limits.py). A dump without a key is a restatement of the delivery before: equal rows are matched
   as those of corrected files, and the source is an ordinary one.
+* **Tables** (Delta, Iceberg, relations of other stores) have rows without a place, so `sequence_by` is needed, and the
+  digest of a record decides between equal sequences. An update or a deletion of a record takes the earlier change back.
+  Equal records are counted in the history. With `removed_rows 'ignore'`, as for a table that drops old records, nothing
+  is taken back, and there is no history.
 * **Deleted keys** are forgotten by the moment of the epoch. A read ignores expired ones, so the result does not depend
   on when they are removed.
 """
@@ -63,12 +67,13 @@ OPERATIONS = {
 }
 DELETE_LIMIT, SNAPSHOT_SCOPE = "delete_limit", "snapshot_scope"
 _OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
-#: Formats of tables that record their own changes.
-WITH_OWN_CHANGES = ("delta", "iceberg", "tussock")
+#: Formats of tables, whose rows have no place and may be removed.
+TABLES = ("delta", "iceberg", "tussock")
+REMOVED_ROWS, TAKE_BACK, IGNORE = "removed_rows", "take_back", "ignore"
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
 EPOCH_MILLISECONDS, DECIMAL_TEXTS = "epoch_milliseconds", "decimal_texts"
 _OF_ENVELOPES, _NOT_OF_ENVELOPES = (EPOCH_MILLISECONDS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
-OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES)
+OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES, REMOVED_ROWS)
 RETAIN, FILES, KAFKA, POSTGRES = "retain", "files", "kafka", "postgres"
 #: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
 LINE_FIELDS = (Field("value", "string"),)
@@ -131,6 +136,7 @@ class KeyedPlan:
         envelope: where the record's envelope is; None: the columns of a record are those of the row.
         names_partitions: the last columns of a record, topic and partition, name its place for rejects.
         omits: records may omit values that did not change (LOG_FIELDS).
+        by_value: records have no place; their values identify them (TABLES).
     """
 
     key: tuple[int, ...]
@@ -146,6 +152,7 @@ class KeyedPlan:
     envelope: EnvelopeForm | None = None
     names_partitions: bool = False
     omits: bool = False
+    by_value: bool = False
 
     @property
     def change_types(self) -> tuple[str, ...]:
@@ -241,12 +248,19 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         deliveries_in(source),
         _scope_of(source),
         parse_period(source, source.options.get(TOMBSTONES, _DEFAULT_TOMBSTONES)),
-        source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source),
+        _takes_changes_back(source),
         folders_of(source),
         _form_of(source),
         _names_partitions(source),
         is_log(source),
+        source.format in TABLES,
     )
+
+
+def _takes_changes_back(source: CreateSource) -> bool:
+    if source.format in TABLES:
+        return source.options.get(REMOVED_ROWS, TAKE_BACK) == TAKE_BACK
+    return source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source)
 
 
 def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
@@ -264,12 +278,11 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
             reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
-    if source.format in WITH_OWN_CHANGES:
-        reason = (
-            "the table has its own changes; declare its key by the option key 'column, …' instead. If its rows are "
-            "records of changes, omit both, and apply them with CREATE FLOW … AS AUTO CDC"
-        )
-        raise BadOptionError(source.name, CHANGES, changes or "", reason)
+    if source.format in TABLES:
+        _check_table(source)
+    elif REMOVED_ROWS in source.options:
+        reason = f"the option is about rows of a table, so the source must be USING {' or '.join(TABLES)}"
+        raise BadOptionError(source.name, REMOVED_ROWS, source.options[REMOVED_ROWS], reason)
     if COLUMNS in source.options and has_envelopes(source):
         reason = (
             "an envelope without a schema contains no types. Fields that the source does not declare are ignored: add "
@@ -318,6 +331,30 @@ def delete_limit_of(source: CreateSource) -> int | None:
     if (found := _PERCENT.fullmatch(text)) is None or int(found[1]) > 100:
         raise BadOptionError(source.name, DELETE_LIMIT, text, "expected a percentage such as '20%'")
     return int(found[1])
+
+
+def _check_table(source: CreateSource) -> None:
+    """Reject a statement that does not describe the rows of a table as records of changes."""
+    changes = source.options.get(CHANGES)
+    if changes in (None, RecordKind.SNAPSHOT):
+        reason = (
+            "each row of the table is a row of the source: omit the PRIMARY KEY and this option, and declare the key "
+            f"by the option key 'column, …'. If the rows are records of changes, write '{RecordKind.UPSERT}' or "
+            f"'{RecordKind.OPERATIONS}'"
+        )
+        raise BadOptionError(source.name, CHANGES, changes or "", reason)
+    if "key" in source.options:
+        reason = "the PRIMARY KEY names the key of the rows, and the records of changes have none"
+        raise BadOptionError(source.name, "key", source.options["key"], reason)
+    if changes != RecordKind.DEBEZIUM and SEQUENCE_BY not in source.options:
+        reason = "the rows of a table have no order, so name the columns that order the changes of a key"
+        raise MissingOptionError(source.name, SEQUENCE_BY, reason)
+    if (removed := source.options.get(REMOVED_ROWS, IGNORE)) not in (TAKE_BACK, IGNORE):
+        reason = (
+            f"expected '{TAKE_BACK}' (a record that leaves the table no longer counts) or '{IGNORE}' (it still counts, "
+            "as for a table that drops old records)"
+        )
+        raise BadOptionError(source.name, REMOVED_ROWS, removed, reason)
 
 
 def _check_records(source: CreateSource) -> None:

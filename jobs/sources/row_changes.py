@@ -8,6 +8,7 @@ positions compares the changes of a key:
 So without `sequence_by`, files count in the natural order of their names, whenever they arrive, and records in their
 order. The order is a function of the input alone: a file that is corrected keeps its place, and a store that reads all
 files at once has the rows of a store that read them one by one. In Kafka, `_row_id` is the partition and the offset.
+Rows of a table have no place: their digest follows the values of `sequence_by`.
 
 If files form deliveries of the whole source, the position of a record is the order of its delivery, and the second
 output has one row per delivery and values of its scope.
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
+from tussock.jobs.chunks.digests import digests_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
@@ -42,13 +44,15 @@ from tussock.statestore.hummock.key import encode_values
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
+OF_TABLE = -1  # in place of a record's number
+
 
 class BadChangeError(SourceFileError):
     """A record of a keyed source is no change of a row.
 
     Args:
-        path: of its file; empty for a topic.
-        record: its number within the file, from 1, or its offset in the topic.
+        path: of its file; empty for a topic or a table.
+        record: its number within the file, from 1, or its offset in the topic; OF_TABLE: a row of a table.
     """
 
     path: str
@@ -56,6 +60,11 @@ class BadChangeError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
+        if self.record == OF_TABLE:
+            return (
+                f"a row of the table: {self.reason}. Correct or delete the row in the table, and the next run reads "
+                "the table without it."
+            )
         aside = "With the option on_error 'quarantine', such records go to the source's table of rejects"
         if not self.path:
             return (
@@ -210,8 +219,14 @@ def _positions(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> p
         paths = one_array(records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH))).dictionary_encode()
         names = [natural_order(name_in_source(place_of(uri), plan.folders)) for uri in paths.dictionary.to_pylist()]
         parts.append(encode_values(pa.array(names, pa.binary()).take(paths.indices)))
-    parts.append(encode_values(one_array(records.column(-2))))
+    parts.append(_digests(records, len(fields)) if plan.by_value else encode_values(one_array(records.column(-2))))
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+
+def _digests(records: pa.Table, width: int) -> pa.Array:
+    """(rows,) binary, the digests of records."""
+    halves = np.stack(digests_of(records.columns[:width], records.num_rows), axis=1).astype(">u8")
+    return pa.Array.from_buffers(pa.binary(16), len(halves), [None, pa.py_buffer(halves.tobytes())]).cast(pa.binary())
 
 
 def _delivered_rows(
@@ -252,6 +267,8 @@ def _path_of(plan: KeyedPlan, records: pa.Table, row: int, width: int | None = N
 
 
 def _number_of(plan: KeyedPlan, records: pa.Table, row: int) -> int:
+    if plan.by_value:
+        return OF_TABLE
     first = 1 if HiddenColumn.FILE_PATH in plan.hidden else 0  # offsets count from 0
     return int(position_of(records.column(-2)[row].as_py())) + first
 
