@@ -150,6 +150,19 @@ def test_rows_follow_from_the_records_of_the_table(tmp_path: Path, seed: int, fo
         require_equal(meta, Model(True, {"f1": there if removed_rows == "take_back" else sorted(ever)}))
 
 
+@pytest.mark.parametrize("format", LOGS)
+def test_one_of_two_equal_records_may_leave_the_table(tmp_path: Path, format: str) -> None:
+    log: Log = LOGS[format](tmp_path / "lake")
+    early, late = (1, 1, 1, "a"), (1, 5, 2, "b")
+    log.append([early, late, late])
+    meta = new_store(tmp_path / "store")
+    append(meta, source_over(log))
+    for records, expected in (([early, late, late], late), ([early, late], late), ([early], early)):
+        log.overwrite(records)
+        advance_store(LocalRunner(), meta)
+        assert rows(meta, "customers") == [expected]
+
+
 def test_the_records_of_another_stores_relation_change_rows(tmp_path: Path) -> None:
     theirs = Theirs(tmp_path)
     theirs.add([(4, 7, 5, "d"), (5, 9, 6, "d")])
