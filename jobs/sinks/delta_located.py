@@ -27,7 +27,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -51,6 +50,7 @@ from tussock.jobs.delta.delta_commits import (
     with_vector,
 )
 from tussock.jobs.delta.location import Location, folder_name
+from tussock.jobs.locator.check import MISSING, OTHER_FILES, OTHER_STATE, count_wrong_places, objection_of
 from tussock.jobs.locator.document import (
     LocatorDocument,
     key_parts,
@@ -209,28 +209,21 @@ class DeltaLocatedSink(DeltaRsSink):
         number = head.transaction_version(LOCATOR)
         document = None if number is None else read_locator(self._store, self._locators, number)
         if document is None:
-            return "its locator is missing, and the next publish makes it again"
+            return MISSING
         known = decode_json(document.note, KnownHead)
         locator = self._follow_commits(Locator(self._store, self._locators, document), known.number, head.number)
         if locator is None:
-            return "its locator describes another state, and the next publish makes it again"
+            return OTHER_STATE
         files, adds = locator.read_files(), self._read_adds(head.number)
         if {file.path for file in files} != adds.keys():
-            return "its locator lists other files than the table"
-        wrong = sum(self._count_wrong(locator, file, adds[file.path]) for file in files)
-        return f"its locator has wrong places for {wrong:,} rows" if wrong else None
+            return OTHER_FILES
+        return objection_of(sum(self._count_wrong(locator, file, adds[file.path]) for file in files))
 
     def _count_wrong(self, locator: Locator, file: LocatedFile, add: Action) -> int:
         """Return how many rows of a file have another place in the locator."""
-        dead = len(file.deleted) - int((add.get("deletionVector") or {}).get("cardinality", 0))
-        if self._key_names is None:
-            return abs(dead) + abs(file.live_rows - len(locator.keys_of_files([file])[file.number]))
-        keys = self._read_keys(add)
-        if keys.num_rows != file.rows:
-            return abs(int(keys.num_rows) - file.rows)
-        live = np.setdiff1d(np.arange(file.rows), np.fromiter(file.deleted, np.int64))
-        places = locator.locate_keys(locator.encode_keys(keys.take(pa.array(live))))
-        return abs(dead) + int(((places.files != file.number) | (places.positions != live)).sum())
+        keys = None if self._key_names is None else self._read_keys(add)
+        deleted = int((add.get("deletionVector") or {}).get("cardinality", 0))
+        return count_wrong_places(locator, file, keys, deleted)
 
     # -- the locator --------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.single_puts import Puts
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
 from tussock.jobs.iceberg.tags import set_tags
+from tussock.jobs.locator.check import MISSING, OTHER_FILES, OTHER_STATE, count_wrong_places, objection_of
 from tussock.jobs.locator.document import key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
@@ -400,16 +401,50 @@ class IcebergSink:
     def _pieces(self, table: Table) -> list[LakePiece]:
         return TableFiles(table, self.place).pieces_of(table.current_snapshot())
 
-    def _locate_file(self, edit: LocatorEdit, piece: LakePiece) -> int:
-        """Add a data file to a locator. Returns its live rows."""
+    def check_locator(self) -> str | None:
+        """See CheckedSink. If the key is hidden, only numbers of rows are compared. Cost: all key columns."""
+        table = self._table
+        if table is None or table.current_snapshot() is None:
+            return None
+        own = self._own_snapshot(table)
+        number = own.property_of(_LOCATOR)
+        document = read_locator(self._store, self._locators, int(number)) if number else None
+        if document is None:
+            return MISSING
+        locator: Locator | None = Locator(self._store, self._locators, document)
+        if own.moves and locator is not None:
+            locator = self._follow_moves(table, locator)
+        if locator is None:
+            return OTHER_STATE
+        files, pieces = locator.read_files(), {piece.file.path: piece for piece in self._pieces(table)}
+        known = {file.path for file in files}
+        if known - pieces.keys() or any(self._count_live(pieces[path]) for path in pieces.keys() - known):
+            return OTHER_FILES  # a file without a live row stays in the table, and has no entry
+        return objection_of(sum(self._count_wrong(locator, file, pieces[file.path]) for file in files))
+
+    def _count_wrong(self, locator: Locator, file: LocatedFile, piece: LakePiece) -> int:
+        """Return how many rows of a data file have another place in the locator."""
+        keys = None if self._key_names is None else self._read_keys(piece)
+        return count_wrong_places(locator, file, keys, len(self._dead_positions(piece)))
+
+    def _count_live(self, piece: LakePiece) -> int:
+        with self._open_file(piece.file.path) as file:
+            return int(pq.ParquetFile(file).metadata.num_rows) - len(self._dead_positions(piece))
+
+    def _read_keys(self, piece: LakePiece) -> pa.Table:
+        """Read the keys of a data file's rows. Requires: the key is visible."""
         rows = self._read_file(piece.file.path, list(self._key_names or ()))
         types = [arrow_type(part.type) for part in self._key]
         columns = [column.cast(kind) for column, kind in zip(rows.columns, types, strict=True)]
-        keys = pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else rows
+        return pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else rows
+
+    def _locate_file(self, edit: LocatorEdit, piece: LakePiece) -> int:
+        """Add a data file to a locator. Returns its live rows."""
+        keys = self._read_keys(piece)
         note = FileNote(piece.file.spec, piece.file.partition, piece.file.size)
         deleted = self._dead_positions(piece)
         edit.add_file(piece.file.path, keys, msgspec.json.encode(note).decode(), deleted)
-        return int(rows.num_rows) - len(deleted)
+        return int(keys.num_rows) - len(deleted)
 
     def _dead_positions(self, piece: LakePiece) -> BitMap64:
         """Return the rows of a data file that delete files exclude. Raises ForeignTableError for equality deletes."""

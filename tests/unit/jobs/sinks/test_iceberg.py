@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import duckdb
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
@@ -23,8 +24,10 @@ from pyiceberg.table.puffin import PuffinFile
 from tests.support.jobs.iceberg.tables import commit_files, replace_files
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
+from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateView, Drop
+from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.locators import drop_locators
 from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 from tussock.statestore.meta.catalog import RelationKind
@@ -289,6 +292,25 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
     shop.commit()
     with pytest.raises(TablesNotPublishedError, match=r"1 of 5 tables.*\n.*was changed in snapshot \d+ .append by"):
         shop.publish()
+
+
+def test_a_check_finds_rows_and_places_that_differ(shop: Shop) -> None:
+    for _ in range(2):
+        publish_change(shop)
+    replace_files(table_of(shop, "by_shop"))
+    objections = lambda: {c.relation: c.objection for c in check_tables(shop.meta, shop.settings)}  # noqa: E731
+    assert objections() == dict.fromkeys(shop.model())
+    table = table_of(shop, "orders")
+    path = max((task.file for task in table.scan().plan_files()), key=lambda file: file.record_count).file_path
+    file = Path(path.removeprefix("file://"))
+    content, rows = file.read_bytes(), pq.read_table(file)
+    pq.write_table(rows.take(pa.array(range(rows.num_rows)[::-1])), file)
+    assert "its locator has wrong places for" in str(objections()["orders"])
+    file.write_bytes(content)
+    assert objections() == dict.fromkeys(shop.model())
+    for document in (Path(shop.address) / FOLDER).rglob("*.json"):
+        document.unlink()
+    assert objections() == dict.fromkeys(shop.model(), "its locator is missing, and the next publish makes it again")
 
 
 @pytest.mark.sampled(7)
