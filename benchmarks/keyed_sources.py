@@ -7,9 +7,12 @@
 """
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -48,11 +51,41 @@ def source_at(folder: Path, changes: str) -> CreateSource:
     return CreateSource("customers", "parquet", _FIELDS, options, keyed=KeyedBy((0,)))
 
 
-def run_epoch(meta: MetaStore) -> tuple[float, int]:
+@dataclass(frozen=True)
+class Seconds:
+    """Of the clock, and of this process's CPU time, which a busy machine affects less."""
+
+    wall: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s ({self.cpu:.2f} s CPU)"
+
+    @staticmethod
+    def median_of(some: Sequence["Seconds"]) -> "Seconds":
+        """The median of each."""
+        return Seconds(statistics.median(s.wall for s in some), statistics.median(s.cpu for s in some))
+
+
+class Watch:
+    """Measures the work inside of a `with`."""
+
+    seconds: Seconds
+
+    def __enter__(self) -> "Watch":
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall, cpu = self._began
+        self.seconds = Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def run_epoch(meta: MetaStore) -> tuple[Seconds, int]:
     """Take the next file: the seconds, and the rows that views receive."""
-    started = time.perf_counter()
-    (summary,) = advance_store(LocalRunner(), meta)
-    return time.perf_counter() - started, summary.rows["customers"].rows_out
+    with Watch() as watch:
+        (summary,) = advance_store(LocalRunner(), meta)
+    return watch.seconds, summary.rows["customers"].rows_out
 
 
 def store_of(work: Path, changes: str, rows: int) -> tuple[MetaStore, Path]:
@@ -62,29 +95,28 @@ def store_of(work: Path, changes: str, rows: int) -> tuple[MetaStore, Path]:
     pq.write_table(table_of(np.arange(rows), np.zeros(rows, np.int64)), folder / "000.parquet")
     meta = new_store(work / "store", units=2)
     append(meta, source_at(folder, changes), CreateView("per_city", "SELECT …", _VIEW))
-    print(f"{changes} of {rows:,} rows: first epoch {run_epoch(meta)[0]:.1f} s", flush=True)
+    print(f"{changes} of {rows:,} rows: first epoch {run_epoch(meta)[0]}", flush=True)
     return meta, folder
 
 
 def measure_dump(work: Path, rows: int) -> None:
     """Print the seconds of a dump with CHANGED changes, and those of DuckDB."""
     meta, folder = store_of(work, "snapshot", rows)
-    seconds, read = list[float](), list[float]()
+    seconds, read = list[Seconds](), list[Seconds]()
     for n in range(1, 4):
         version = np.zeros(rows, np.int64)
         version[(np.arange(CHANGED) * (rows // CHANGED))] = n
-        path = folder / f"{n:03}.parquet"
+        path = str(folder / f"{n:03}.parquet")
         pq.write_table(table_of(np.arange(rows), version), path)
-        started = time.perf_counter()
-        duckdb.sql(f"SELECT * FROM '{path}'").to_arrow_table()
-        read.append(time.perf_counter() - started)
+        with Watch() as watch:
+            duckdb.sql(f"SELECT * FROM '{path}'").to_arrow_table()
+        read.append(watch.seconds)
         took, sent = run_epoch(meta)
         seconds.append(took)
-        print(
-            f"  dump {n}: {took:.1f} s, {sent:,} rows sent to views; DuckDB reads the file in {read[-1]:.2f} s",
-            flush=True,
-        )
-    print(f"  median {statistics.median(seconds):.1f} s, DuckDB {statistics.median(read):.2f} s")
+        print(f"  dump {n}: {took}, {sent:,} rows sent to views; DuckDB reads the file in {read[-1]}", flush=True)
+    took, alone = Seconds.median_of(seconds), Seconds.median_of(read)
+    print(f"  median {took}, DuckDB {alone}: {took.cpu / alone.cpu:.1f} x its CPU time")
+    print(f"  memory of the process at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10:,} MB")
 
 
 def measure_upserts(work: Path, rows: int) -> float:
@@ -94,7 +126,7 @@ def measure_upserts(work: Path, rows: int) -> float:
     for n in range(1, EPOCHS + 2):
         ids = (np.arange(CHANGED) * (rows // CHANGED) + n) % rows
         pq.write_table(table_of(ids, np.full(CHANGED, n)), folder / f"{n:03}.parquet")
-        seconds.append(run_epoch(meta)[0])
+        seconds.append(run_epoch(meta)[0].wall)
     median = statistics.median(seconds[1:])  # the first epoch after the load warms the caches
     print(f"  {CHANGED:,} changes: median {median:.3f} s of {[round(s, 3) for s in seconds]}", flush=True)
     return median

@@ -171,7 +171,7 @@ def canonical_columns(columns: Sequence[pa.Array]) -> list[pa.Array]:
 
 def take_rows(rows: pa.Table, places: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
     """The rows at `places`, as `Table.take`. Nothing is copied if these are all rows in their order."""
-    if isinstance(places, np.ndarray) and np.array_equal(places, np.arange(rows.num_rows)):
+    if isinstance(places, np.ndarray) and len(places) == rows.num_rows and (places == np.arange(len(places))).all():
         return rows
     wanted = places if isinstance(places, pa.Array) else pa.array(places)
     if not 0 < rows.num_rows <= FEW_ROWS:

@@ -38,7 +38,7 @@ from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Opera
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.jobs.sources.base import ByColumns, ByPosition, ByValue, Identity
-from tussock.jobs.sources.keyed import TRUNCATION_TYPES, is_keyed
+from tussock.jobs.sources.keyed import is_keyed
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.statestore.errors import InputError
@@ -147,7 +147,7 @@ def _source_of_records(
     arriving = Input(relation_id, None, tuple(range(len(change))), change, Dispatch.HASH, plan.key, port=Port.CHANGES)
     inputs: tuple[Input, ...] = (arriving,)
     if plan.truncates or plan.deliveries is not None:
-        begun = (*(types[c] for c in plan.scope), *TRUNCATION_TYPES)
+        begun = (*(types[c] for c in plan.scope), *plan.truncation_types)
         places = tuple(range(len(begun)))
         inputs += (Input(relation_id, None, places, begun, Dispatch.BROADCAST, port=Port.TRUNCATIONS),)
     operator = Operator(node, tuple(map(input_ref, range(len(inputs)))), tuple(s.table_id for s in tables))

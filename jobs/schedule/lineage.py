@@ -10,7 +10,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.schedule.schedule import Feed, Scheduled
-from tussock.jobs.sources.keyed import TRUNCATION_NAMES, records_of
+from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.registry import plan_of_source
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
@@ -78,7 +78,8 @@ class Lineage:
     def _truncation_names(self, leaf: Scheduled) -> tuple[str, ...]:
         assert leaf.source is not None
         names = self._names[leaf.relation_id]
-        return (*(names[c] for c in plan_of_source(leaf.source.statement).scope), *TRUNCATION_NAMES)
+        plan = plan_of_source(leaf.source.statement)
+        return (*(names[c] for c in plan.scope), *plan.truncation_names)
 
     def _columns_read(self, feed: Feed) -> tuple[NamedColumn, ...]:
         handed = self.columns_of_feed(feed)

@@ -90,8 +90,12 @@ CHANGE_TYPES = ("boolean", "binary")
 CHANGE_NAMES = ("_deletes", "_position")
 #: Before them, if records omit values that did not change: a bit per column of the row.
 OMITTED_TYPE, OMITTED_NAME = "binary", "_omitted"
-#: The last column of a truncation, or of the begin of a delivery, after the columns of its scope: its position.
+#: The last column of a truncation: its position.
 TRUNCATION_TYPES, TRUNCATION_NAMES = ("binary",), ("_position",)
+#: The last column of a row of a delivery: its file's number. It stands for the delivery, whose position is longer.
+DELIVERED_TYPES, DELIVERED_NAMES = ("int",), ("_file",)
+#: The last columns of a delivery, after the columns of its scope: its position, and the number of one of its files.
+DELIVERY_TYPES, DELIVERY_NAMES = (*TRUNCATION_TYPES, *DELIVERED_TYPES), (*TRUNCATION_NAMES, *DELIVERED_NAMES)
 
 
 class RecordKind(StrEnum):
@@ -157,12 +161,26 @@ class KeyedPlan:
     @property
     def change_types(self) -> tuple[str, ...]:
         """The types of the columns of a change, after those of the row."""
+        if self.deliveries is not None:
+            return DELIVERED_TYPES
         return (OMITTED_TYPE, *CHANGE_TYPES) if self.omits else CHANGE_TYPES
 
     @property
     def change_names(self) -> tuple[str, ...]:
         """The names of these columns."""
+        if self.deliveries is not None:
+            return DELIVERED_NAMES
         return (OMITTED_NAME, *CHANGE_NAMES) if self.omits else CHANGE_NAMES
+
+    @property
+    def truncation_types(self) -> tuple[str, ...]:
+        """The types of the columns of a truncation, or of a delivery after its scope."""
+        return TRUNCATION_TYPES if self.deliveries is None else DELIVERY_TYPES
+
+    @property
+    def truncation_names(self) -> tuple[str, ...]:
+        """The names of these columns."""
+        return TRUNCATION_NAMES if self.deliveries is None else DELIVERY_NAMES
 
     @property
     def truncates(self) -> bool:

@@ -10,8 +10,8 @@ order. The order is a function of the input alone: a file that is corrected keep
 files at once has the rows of a store that read them one by one. In Kafka, `_row_id` is the partition and the offset.
 Rows of a table have no place: their digest follows the values of `sequence_by`.
 
-If files form deliveries of the whole source, the position of a record is the order of its delivery, and the second
-output has one row per delivery and values of its scope.
+If files form deliveries of the whole source, a change has the number of its file instead. The second output has a row
+per file and values of its scope, with the order of the file's delivery.
 
 A record with NULL in a column of the key or of `sequence_by` is no change: it is a reject, or an error of its file.
 """
@@ -37,7 +37,7 @@ from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.keyed import LOG_FIELDS, PLACE_FIELDS, KeyedPlan
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
 from tussock.jobs.sources.rejects import RAW_CHARACTERS
-from tussock.jobs.sources.row_ids import POSITION_BITS, position_of
+from tussock.jobs.sources.row_ids import POSITION_BITS, file_of, position_of
 from tussock.jobs.sources.spark_paths import place_of
 from tussock.jobs.sources.text import with_shown_bytes
 from tussock.statestore.hummock.key import encode_values
@@ -83,7 +83,7 @@ class RowChanges:
 
     Args:
         changes: a chunk: the columns of the row, the plan's `change_types`, and the weights.
-        truncations: a chunk: the columns of the scope, TRUNCATION_TYPES, and the weights.
+        truncations: a chunk: the columns of the scope, the plan's `truncation_types`, and the weights.
         rejects: a chunk with the columns FIELDS of rejects.py.
     """
 
@@ -236,18 +236,25 @@ def _delivered_rows(
 
     A delivery that is taken back has the weight -1, and its rows are omitted: an epoch reads whole deliveries.
     """
-    paths = one_array(records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH))).dictionary_encode()
-    orders = [deliveries.order_of(place_of(uri)) for uri in paths.dictionary.to_pylist()]  # one per file
-    positions = pa.array(orders, pa.binary()).take(paths.indices)
-    scope, weights = [records.column(c) for c in plan.scope], records[WEIGHT].to_numpy()
-    values = [encode_values(one_array(column)) for column in scope]
-    of_scope = pc.binary_join_element_wise(*values, positions, pa.scalar(b"", pa.binary())) if scope else positions
-    numbers = of_scope.dictionary_encode().indices.to_numpy().astype(np.int64)
-    _, first = np.unique(2 * numbers + (weights > 0), return_index=True)
-    begun = make_chunk([*scope, positions], records[WEIGHT]).take(pa.array(first))
-    keeps = pa.repeat(pa.scalar(False), records.num_rows)
-    changes = make_chunk([*records.columns[: len(fields)], keeps, positions], records[WEIGHT])
-    return changes.filter(pc.greater(records[WEIGHT], 0)), begun
+    files = file_of(records.column(-2).to_numpy())
+    starts = np.flatnonzero(np.diff(files, prepend=-1))  # a few: the records of a file follow each other
+    paths = records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH)).take(pa.array(starts)).to_pylist()
+    orders = pa.array([deliveries.order_of(place_of(uri)) for uri in paths], pa.binary())
+    run = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(files)))
+    scope, first = [records.column(c) for c in plan.scope], starts
+    if scope:
+        values = pc.binary_join_element_wise(*(encode_values(one_array(c)) for c in scope), pa.scalar(b"", pa.binary()))
+        numbers = values.dictionary_encode().indices.to_numpy().astype(np.int64)
+        _, first = np.unique(numbers * len(starts) + run, return_index=True)
+    numbers_of_files = pa.array(files.astype(np.int32))
+    at = pa.array(first)
+    begun = make_chunk(
+        [*(c.take(at) for c in scope), orders.take(pa.array(run[first])), numbers_of_files.take(at)],
+        records[WEIGHT].take(at),
+    )
+    changes = make_chunk([*records.columns[: len(fields)], numbers_of_files], records[WEIGHT])
+    come = changes if pc.min(records[WEIGHT]).as_py() == 1 else changes.filter(pc.greater(records[WEIGHT], 0))
+    return come, begun
 
 
 def _place_of(plan: KeyedPlan, fields: Sequence[Field], column: int) -> int:

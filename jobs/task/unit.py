@@ -16,14 +16,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import decode_tables, empty_chunk, encode_parts, encode_table, make_chunk, some_rows
+from tussock.jobs.chunks.chunk import (
+    WEIGHT,
+    decode_tables,
+    empty_chunk,
+    encode_parts,
+    encode_table,
+    make_chunk,
+    some_rows,
+)
 from tussock.jobs.chunks.failure import SourceContradictedError, carried_by_spark, encode_failure
 from tussock.jobs.executors.base import ChangeError, net_chunk
 from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install_functions
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
@@ -34,7 +44,7 @@ from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import quarantines_rejects, split_rejects
-from tussock.jobs.sources.row_changes import row_changes
+from tussock.jobs.sources.row_changes import RowChanges, row_changes
 from tussock.jobs.sources.widening import widen_columns
 from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
@@ -63,6 +73,7 @@ from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.vnode import vnodes_of
 from tussock.statestore.zones import install_rules
 
+_CHANGED_AT_ONCE = 1 << 17  # records of a keyed source
 _LARGE_BYTES = 128 << 20  # sealed on a unit; from here on, encoding them sets the peak of its memory
 
 log = logging.getLogger(__name__)
@@ -364,6 +375,9 @@ class Unit:
             for part in self._read_parts(scheduled, LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS):
                 yield widen_columns(part.rows, types)
 
+        if is_keyed(statement):
+            output, taken = _read_changes(statement, read_new(), rejects)
+            return replace(output, undeclared=tuple(sorted(undeclared))), taken
         files = self._files_with_ids(scheduled)
         groups: dict[int, list[PinnedFile]] = {}
         for file in files.values():
@@ -372,15 +386,8 @@ class Unit:
         objects = opened_objects(self.task.store_uri)
         rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
         delta, parts = rows.collect_rows(read_new(), read_old())
-        taken, fed = (
-            _InputSize(rows.read_rows, rows.read_bytes, matched=rows.new_rows - delta.num_rows),
-            {Port.REJECTS: pa.concat_tables(rejects)},
-        )
-        if is_keyed(statement):
-            plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
-            keyed = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)
-            fed[Port.REJECTS] = pa.concat_tables([fed[Port.REJECTS], keyed.rejects])
-            fed |= {Port.CHANGES: keyed.changes, Port.TRUNCATIONS: keyed.truncations}
+        taken = _InputSize(rows.read_rows, rows.read_bytes, matched=rows.new_rows - delta.num_rows)
+        fed = {Port.REJECTS: pa.concat_tables(rejects)}
         return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
     def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
@@ -388,13 +395,18 @@ class Unit:
         source = scheduled.source
         assert source is not None
         engine = reader_of(source.statement).engine
+        most = _CHANGED_AT_ONCE if is_keyed(source.statement) else None
         for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, parts), [])):
             assert engine is not None, "Spark reads all input of this source"
             for part in _parts.decode(chunk):
                 one = engine.read(source.statement, part, source.columns)
-                if source.hidden:
-                    one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
-                yield one
+                if not source.hidden:
+                    yield one
+                    continue
+                file = file_of_part(part)
+                for piece in _cut_rows(one.rows, most):
+                    yield replace(one, rows=with_hidden(piece, file, source.hidden))
+                    one = replace(one, rejects=None)  # those of the part are yielded once
         for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
             yield split_rejects(pa.ipc.open_stream(chunk).read_all())
 
@@ -519,6 +531,42 @@ class Unit:
             task.policy.target_bytes,
         )
         return make_cells(self.number, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
+
+
+def _read_changes(
+    statement: CreateSource, pieces: Iterable[pa.Table], rejects: list[pa.Table]
+) -> tuple[_Output, _InputSize]:
+    """Turn the records of a keyed source into changes, piece by piece: columns such as paths are as long as a row.
+
+    Args:
+        rejects: of the reader, which grow as pieces are read.
+    """
+    plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
+    rows = nbytes = weight = 0
+    read = list[RowChanges]()
+    for piece in pieces:
+        rows, nbytes, weight = (
+            rows + piece.num_rows,
+            nbytes + piece.nbytes,
+            weight + (pc.sum(piece[WEIGHT]).as_py() or 0),
+        )
+        read.append(row_changes(plan, statement.fields, piece, thread_kernel(), quarantine=quarantine))
+    types = tuple(f.type for f in statement.fields)
+    begun = (*(types[c] for c in plan.scope), *plan.truncation_types)
+    changes = pa.concat_tables([empty_chunk((*types, *plan.change_types)), *(one.changes for one in read)])
+    truncations = pa.concat_tables([empty_chunk(begun), *(one.truncations for one in read)])
+    fed = {
+        Port.REJECTS: pa.concat_tables([*rejects, *(one.rejects for one in read)]),
+        Port.CHANGES: changes,
+        Port.TRUNCATIONS: truncations,
+    }
+    return _Output(FragmentOutput(empty_chunk(types), rows, weight), fed=fed), _InputSize(rows, nbytes)
+
+
+def _cut_rows(rows: pa.Table, most: int | None) -> Iterator[pa.Table]:
+    """Cut rows into pieces of at most `most`. Without rows, or a bound, there is one piece."""
+    most = most or max(1, rows.num_rows)
+    return (rows.slice(start, most) for start in range(0, max(1, rows.num_rows), most))
 
 
 def _used_tables(scheduled: Scheduled) -> list[TableSchema]:

@@ -468,15 +468,18 @@ def keyed_cases() -> Iterator[GrowingCase]:
     named = {"newer": newer, "late": late, "taken back": taken_back, "truncated": truncated}
     yield GrowingCase("keyed source", node, load, named, ("truncated",))
 
-    def begun(position: int) -> pa.Table:
-        at = pa.array([position.to_bytes(4, "big")], pa.binary())
-        return make_chunk([at], pa.array([1], pa.int64()))
+    def dump(size: int, file: int) -> list[pa.Table]:
+        rows = all_rows(size)[0]
+        numbers = pa.repeat(pa.scalar(file, pa.int32()), rows.num_rows)
+        at = [pa.array([file.to_bytes(4, "big")], pa.binary()), pa.array([file], pa.int32())]
+        delivered = make_chunk([*rows.columns[: len(types)], numbers], rows.column(rows.num_columns - 1))
+        return [delivered, make_chunk(at, pa.array([1], pa.int64()))]
 
     def first_dump(size: int) -> list[pa.Table]:
-        return [changes(all_rows(size)[0], 5), begun(5)]
+        return dump(size, 5)
 
     def second_dump(size: int) -> list[pa.Table]:
-        return [changes(all_rows(size)[0], 7), begun(7)]
+        return dump(size, 7)
 
     yield GrowingCase("dumps", KeyedDeliveries((KEY,), types), first_dump, {"dump": second_dump}, ("dump",))
 

@@ -25,11 +25,13 @@ from tests.unit.jobs.driver.test_keyed_sources import (
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.executors import keyed_deliveries
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy
 from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.task import unit
 from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -180,8 +182,12 @@ def change_feed(feed: Feed, meta: MetaStore) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
-def test_random_deliveries_of_several_files_give_the_rows_of_the_model(tmp_path: Path, seed: int, kind: str) -> None:
+def test_random_deliveries_of_several_files_give_the_rows_of_the_model(
+    tmp_path: Path, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(seed)
+    monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", chance.choice([3, 100]))
+    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
     meta = new_store(tmp_path / "store", units=chance.choice([1, 2, 4]))
     feed = Feed(chance, tmp_path / "in", Model(kind))
     append(meta, customers(feed.folder, kind, snapshot_done=DONE), *VIEWS)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.executors import keyed_deliveries
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
@@ -30,6 +32,7 @@ from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
+from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -440,6 +443,25 @@ def test_a_dump_sends_the_difference_by_key_to_views(tmp_path: Path) -> None:
     (summary,) = advance_store(LocalRunner(), meta)
     assert summary.rows["customers"].rows_out == 12
     assert len(rows(meta, "customers")) == 992
+
+
+def test_a_dump_is_compared_with_the_stored_rows_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[int]()
+
+    def count_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
+        compared.append(one.num_rows)
+        return same_rows(one, other)
+
+    monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", 200)
+    monkeypatch.setattr(keyed_deliveries, "same_rows", count_rows)
+    meta = new_store(tmp_path / "store")
+    append(meta, dumps(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
+    for n in range(2):
+        write(tmp_path / f"in/{n}.parquet", [(k, 0, n if k == 7 else 0, "a") for k in range(4_000)])
+        (summary,) = advance_store(LocalRunner(), meta)
+    assert summary.rows["customers"].rows_out == 2
+    assert sum(compared) == 4_000
+    assert max(compared) <= 400
 
 
 def test_a_key_that_a_dump_contains_twice_holds_the_source(tmp_path: Path) -> None:
