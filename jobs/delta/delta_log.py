@@ -73,12 +73,14 @@ class Piece(msgspec.Struct, frozen=True):
     Args:
         weights: (weight, version whose deletion vector of this file excludes rows; None: it has none). A row's weight
             is the sum. Empty: the file's own column `_change_type` contains the weights.
+        rows: the first row to read, and the row after the last one (None: all); None for the whole file.
     """
 
     path: str  # relative to the table, unescaped; or absolute
     size: int  # bytes
     partition: dict[str, str | None] | None  # as in the log; None: old writers do not record it for removed files
     weights: tuple[tuple[int, int | None], ...]
+    rows: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class DeltaSnapshot:
         return unknown[0] if unknown else None
 
     def list_pieces(self) -> list[Piece]:
-        """Return the files with the rows. Raises OutsideFileError."""
+        """Return the files with the rows, by path. Raises OutsideFileError."""
         with translating_errors(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
         masked = self._masks
@@ -230,10 +232,11 @@ class DeltaSnapshot:
         for path in adds["path"].to_pylist():
             self.place.require_inside(path)
         files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
-        return [
+        pieces = [
             Piece(unquote(path), size, partition, ((1, self.version if self._absolute_path(path) in masked else None),))
             for path, size, partition in files
         ]
+        return sorted(pieces, key=lambda piece: piece.path)
 
     def mask_of(self, path: str) -> Mask | None:
         """Return the live rows of a file, by its deletion vector. Rows after the mask's end are live. None: all are."""

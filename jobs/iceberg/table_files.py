@@ -74,10 +74,12 @@ class LakePiece(msgspec.Struct, frozen=True):
 
     Args:
         weights: (weight, delete files that exclude rows). A row's weight is the sum.
+        rows: the first row to read, and the row after the last one (None: all); None for the whole file.
     """
 
     file: LakeFile
     weights: tuple[tuple[int, tuple[LakeFile, ...]], ...]
+    rows: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ class TableFiles:
     name: str
 
     def pieces_of(self, snapshot: "Snapshot | None") -> list[LakePiece]:
-        """Return all rows of a snapshot; None has no rows."""
-        return self._difference(None, snapshot)
+        """Return all rows of a snapshot, by the paths of files; None has no rows."""
+        return sorted(self._difference(None, snapshot), key=lambda piece: piece.file.path)
 
     def pieces_between(self, before: "Snapshot", last: "Snapshot") -> list[LakePiece]:
         """Return the changes from one snapshot to another, which need not be its descendant.

@@ -1,7 +1,8 @@
 """Delta tables as sources: first the rows of one version, then all changes of later versions.
 
-A barrier pins a range of versions (PinnedVersions): the first range is a full snapshot, each later one the changes
-since the range before it. Versions never change, so their numbers and the table's id are all that a barrier stores.
+A barrier pins a range of versions (PinnedVersions). The first ranges are portions of a snapshot (snapshot_cuts.py).
+Each later one is the changes since the range before it. Versions never change, so their numbers, the ends of portions
+and the table's id are all that a barrier stores.
 `delta_log.py` finds the files of a range; their rows are read like a Parquet source's (parquet.py), with weights.
 
 A row is identified by the columns of the option `key`. Without the option, all its values identify it, and equal rows
@@ -23,6 +24,7 @@ from tussock.jobs.delta.delta_log import (
     DeltaCommit,
     DeltaPlace,
     DeltaSnapshot,
+    Piece,
     commits_after,
     sum_commits,
 )
@@ -59,6 +61,7 @@ from tussock.jobs.sources.delta_files import (
     files_of_pieces,
     item_of_versions,
     other_tables,
+    pieces_between,
     pinned_pieces,
     place_of_table,
     reasons_of_files,
@@ -77,7 +80,10 @@ from tussock.jobs.sources.listing import (
     has_interval,
     without_query,
 )
+from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.snapshot_cuts import START, files_between, next_portion
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -169,38 +175,74 @@ class DeltaTables(ChangingRows):
         if asked.only_skipped:
             return Pins()
         before, place = newest_taken(taken), place_of_table(source)
+        if before is None or before.end is not None:
+            return self._pin_snapshot(source, before, asked)
         snapshot = self._require_readable(source, place.read_snapshot())
+        commits = self._new_commits(source, before, snapshot)
+        if not commits:
+            return Pins()
+        commits = _fitting_commits(commits, asked.max_bytes)
+        pieces = sum_commits(commits)
+        nbytes, last = sum(p.size for p in pieces), commits[-1].version
+        pinned = PinnedVersions(place.root, _id_after(before.table, commits), last, nbytes, before.version)
+        files = self._require_files(source, place, before, pieces)
+        return _pins_of(pinned, reasons_of_files(source, snapshot.columns, pieces, files))
+
+    def _pin_snapshot(self, source: CreateSource, before: DeltaTaken | None, asked: Asked) -> Pins:
+        """Pin the next portion of the first version. Cost: that of `next_portion`, and a HEAD request per file."""
+        place = place_of_table(source)
+        snapshot = self._first_snapshot(source, before)
+        start = START if before is None or before.end is None else before.end
+        pieces = snapshot.list_pieces()
+        files = self._require_files(source, place, before, pieces[start.files :])
+        there = [*(PinnedFile(place.file_path(p.path), p.size, "", 0) for p in pieces[: start.files]), *files]
+        portion = next_portion(there, start, asked, lambda file: measure_parquet(file, source.options))
+        chosen = files_between(len(pieces), start, portion.end)
+        pinned = PinnedVersions(
+            place.root,
+            snapshot.id,
+            snapshot.version,
+            sum(pieces[n].size for n in chosen),
+            start=start,
+            end=portion.end,
+            cost=portion.cost,
+        )
+        some, their = [pieces[n] for n in chosen], [there[n] for n in chosen]
+        return _pins_of(pinned, reasons_of_files(source, snapshot.columns, some, their))
+
+    def _first_snapshot(self, source: CreateSource, before: DeltaTaken | None) -> DeltaSnapshot:
+        """Return the version that the first epochs read: the one that they have begun, or the newest one."""
+        place = place_of_table(source)
         if before is None:
+            snapshot = self._require_readable(source, place.read_snapshot())
             _require_schema(source, snapshot.columns, snapshot.version)
-            pieces = snapshot.list_pieces()
-            pinned = PinnedVersions(place.root, snapshot.id, snapshot.version, sum(p.size for p in pieces))
-        else:
-            commits = self._new_commits(source, before, snapshot)
-            if not commits:
-                return Pins()
-            commits = _fitting_commits(commits, asked.max_bytes)
-            pieces = sum_commits(commits)
-            pinned = PinnedVersions(
-                place.root,
-                _id_after(before.table, commits),
-                commits[-1].version,
-                sum(p.size for p in pieces),
-                before.version,
-            )
+            return snapshot
+        begun = place.read_snapshot(before.version)
+        if begun is None or begun.id != before.table:
+            gone = f"version {before.version} of table {before.table}"
+            raise DeltaHistoryGoneError(source.name, place.root, before.version, gone)
+        return begun
+
+    @staticmethod
+    def _require_files(
+        source: CreateSource, place: DeltaPlace, before: DeltaTaken | None, pieces: Sequence[Piece]
+    ) -> list[PinnedFile]:
+        """Return the files of pieces. Raises DeltaHistoryGoneError."""
         files, gone = files_of_pieces(place, source, pieces)
         if gone:
             raise DeltaHistoryGoneError(source.name, place.root, -1 if before is None else before.version, gone[0])
-        by_spark = reasons_of_files(source, snapshot.columns, pieces, files)
-        return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)), by_spark=by_spark)
+        return files
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         before = newest_taken(taken)
-        snapshot = self._require_readable(source, place_of_table(source).read_snapshot())
-        if before is None:
-            nbytes = sum(p.size for p in snapshot.list_pieces())
+        if before is None or before.end is not None:
+            snapshot = self._first_snapshot(source, before)
+            start = START if before is None or before.end is None else before.end
+            nbytes = sum(p.size for p in pieces_between(snapshot.list_pieces(), start, None))
             return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
+        snapshot = self._require_readable(source, place_of_table(source).read_snapshot())
         commits = self._new_commits(source, before, snapshot)
         nbytes = sum(c.nbytes for c in commits)
         return (
@@ -275,7 +317,7 @@ class DeltaTables(ChangingRows):
             list(pool.map(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1]))
         if (snapshot := place.read_snapshot(pinned.last)) is None:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
-        return rows_by_spark(session, source, snapshot)
+        return rows_by_spark(session, source, snapshot, pinned.end)
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         return RowPlace("", "")
@@ -289,7 +331,7 @@ class DeltaTables(ChangingRows):
         if pins.read is None:
             return None
         pinned = versions_of(pins.read)
-        return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes), epoch)
+        return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, pinned.end), epoch)
 
     def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return ()
@@ -297,10 +339,10 @@ class DeltaTables(ChangingRows):
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        """Return all rows of the last taken version, by time travel."""
+        """Return the taken rows of the last taken version, by time travel."""
         if (last := newest_taken(taken)) is None:
             return None
-        return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0)))
+        return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0, end=last.end)))
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         return None
@@ -423,6 +465,10 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
         else:
             continue
         raise DeltaSchemaChangedError(source.name, place_of_table(source).root, version, *place)
+
+
+def _pins_of(pinned: PinnedVersions, by_spark: Mapping[str, str]) -> Pins:
+    return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)), by_spark=by_spark)
 
 
 def _fitting_commits(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[DeltaCommit]:

@@ -18,8 +18,10 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_identifier, quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.char_padding import pad_column, widths_of
+from tussock.jobs.sources.delta_files import pieces_between
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.sources.listing import open_file
+from tussock.jobs.sources.snapshot_cuts import START, Cut
 from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 
@@ -28,15 +30,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot) -> "DataFrame":
-    """Return the declared columns of all rows of a version.
+def rows_by_spark(
+    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: Cut | None = None
+) -> "DataFrame":
+    """Return the declared columns of all rows of a version, or of those before `end`.
 
     Raises: LookupError if the version is gone. Cost: lazy; if the session lacks Delta's jars, the rows of a flat table
     pass through this process.
     """
+    if end is not None:  # no other reader takes a part of a version
+        return _of_files(session, source, snapshot, end)
     if (frame := _by_deltas_reader(session, snapshot)) is None:
         if any(is_nested(arrow_type(field.type)) for field in source.fields):
-            return _of_files(session, source, snapshot)
+            return _of_files(session, source, snapshot, None)
         frame = _by_the_package(session, snapshot.place, snapshot.version)
     field_by_name = {field.name.lower(): field for field in frame.schema}
     columns = []
@@ -91,7 +97,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     return frame_of(session, pa.table(columns, [column.name for column in flat]))
 
 
-def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot) -> "DataFrame":
+def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: Cut | None) -> "DataFrame":
     """Read the declared columns with Spark's Parquet reader.
 
     It matches fields by name, and fills missing ones with NULL.
@@ -99,9 +105,9 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnap
     stored = {column.name.lower(): column for column in snapshot.columns}
     fields = [(field, stored[field.name.lower()]) for field in source.fields]
     alike: dict[tuple[str, ...], list[Piece]] = {}
-    for piece in snapshot.list_pieces():
-        masked = piece.weights[0][1] is not None
-        alike.setdefault((repr(piece.partition), piece.path if masked else ""), []).append(piece)
+    for piece in pieces_between(snapshot.list_pieces(), START, end):
+        is_alone = piece.weights[0][1] is not None or piece.rows is not None
+        alike.setdefault((repr(piece.partition), piece.path if is_alone else ""), []).append(piece)
     frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]
     declared = ", ".join(f"{quote_name(field.name)} {field.type}" for field in source.fields)
     return (
@@ -112,7 +118,7 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnap
 def _of_pieces(
     session: "SparkSession", snapshot: DeltaSnapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
 ) -> "DataFrame":
-    """Read files of one partition, or one file with a deletion vector."""
+    """Read files of one partition, or one file with a deletion vector or of which only the first rows are read."""
     from tussock.jobs.sources.spark_paths import spark_path
     from tussock.jobs.spark.collected import frame_of
 
@@ -122,6 +128,8 @@ def _of_pieces(
     frame = session.read.schema(declared or "_no_column int").parquet(
         *(spark_path(session, path, *open_file(path, place.options)) for path in paths)
     )
+    if pieces[0].rows is not None:
+        frame = frame.where(f"_metadata.row_index < {pieces[0].rows[1]}")
     if (mask := snapshot.mask_of(pieces[0].path)) is not None:
         gone = frame_of(session, pa.table({"_gone": pa.array(np.flatnonzero(~mask), pa.int64())}))
         frame = frame.selectExpr("*", "_metadata.row_index AS _gone").join(gone, "_gone", "left_anti")

@@ -45,6 +45,7 @@ from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
+from tussock.jobs.sources.snapshot_cuts import START, Cut, files_between, rows_between
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -60,13 +61,16 @@ _INSERTS = pa.array(["insert", "update_postimage"])
 
 
 class PinnedVersions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The versions of a table that an epoch reads: all rows of `last`, or the changes of `after` + 1 to `last`."""
+    """The versions of a table that an epoch reads: rows of `last`, or the changes of `after` + 1 to `last`."""
 
     place: str  # the table's folder
     table: str  # its id
     last: int
     nbytes: int  # of the files to read
-    after: int | None = None  # None: all rows
+    after: int | None = None  # None: the rows between `start` and `end`
+    start: Cut = START
+    end: Cut | None = None  # None: to the end
+    cost: int = 0  # bytes that an epoch counts for them; 0: `nbytes`
     only: tuple[str, ...] = ()  # during a read by Spark: the files that it reads
 
 
@@ -125,7 +129,7 @@ class DeltaEngine:
             with _read_errors(item):
                 return [
                     DeltaPart(item, pinned.table, split, piece, columns)
-                    for split in cut_splits(file, fields, target, _reading(source))
+                    for split in cut_splits(file, fields, target, _reading(source), piece.rows)
                 ]
 
         parts, left = list[DeltaPart](), dict[str, str]()
@@ -174,12 +178,20 @@ def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapp
             "its log was cleaned up, or it was dropped.",
         )
     if pinned.after is None:
-        return snapshot.columns, snapshot.list_pieces()
+        return snapshot.columns, pieces_between(snapshot.list_pieces(), pinned.start, pinned.end)
     commits = commits_after(place, pinned.after, pinned.last)
     for n, commit in enumerate(commits):
         if commit is None:
             raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
     return snapshot.columns, sum_commits([c for c in commits if c is not None])
+
+
+def pieces_between(pieces: Sequence[Piece], start: Cut, end: Cut | None) -> list[Piece]:
+    """Return the pieces of a snapshot between two cuts."""
+    return [
+        msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))
+        for place in files_between(len(pieces), start, end)
+    ]
 
 
 def file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) -> PinnedFile:
@@ -219,6 +231,11 @@ def _chunk_of(source: CreateSource, part: DeltaPart, columns: Sequence[int], row
             weights += weight * _there(place, part.table, piece.path, version, positions)
     else:
         weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
+    if piece.rows is not None:  # Spark reads the whole file
+        first, after = piece.rows
+        weights[positions < first] = 0
+        if after is not None:
+            weights[positions >= after] = 0
     declared = [arrow_type(field.type) for field in source.fields]
     values: dict[int, pa.ChunkedArray] = {
         c: relabel_column(rows.column(i), declared[c]) for i, c in enumerate(from_file)
@@ -405,4 +422,4 @@ def _item_name(place: str, first: int) -> str:
 def item_of_versions(pinned: PinnedVersions) -> Item:
     """Return the pinned thing by the name that users see. A held one is tried again once the table has changed."""
     name = _item_name(pinned.place, 0 if pinned.after is None else pinned.after + 1)
-    return Item(name, pinned.nbytes, f"{pinned.table} {pinned.last}")
+    return Item(name, pinned.nbytes, f"{pinned.table} {pinned.last}", cost=pinned.cost)

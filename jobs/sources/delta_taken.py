@@ -1,8 +1,10 @@
 """The versions that a source has taken of a Delta table: one row per epoch, in a state table of the source.
 
-    version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes read) | epoch bigint
+    version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes read) | epoch bigint |
+    files bigint | rows bigint (a Cut; 0 and 0: the whole version)
 
-The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest version.
+The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest version, or
+with the rest of it.
 """
 
 from dataclasses import dataclass
@@ -10,23 +12,33 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.sources.snapshot_cuts import START, Cut
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
 
-_COLUMNS = (("version", "bigint"), ("place", "string"), ("table", "string"), ("size", "bigint"), ("epoch", "bigint"))
+_COLUMNS = (
+    ("version", "bigint"),
+    ("place", "string"),
+    ("table", "string"),
+    ("size", "bigint"),
+    ("epoch", "bigint"),
+    ("files", "bigint"),
+    ("rows", "bigint"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaTaken:
-    """The last version that an epoch took."""
+    """The last version that an epoch took. `end`: of the rows taken so far, if later epochs take more of them."""
 
     version: int
     place: str
     table: str
     nbytes: int
+    end: Cut | None = None
 
 
 def taken_schema(source: str) -> TableSchema:
@@ -37,7 +49,10 @@ def taken_schema(source: str) -> TableSchema:
 def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
     """Return the last version that each epoch took, in order."""
     rows = [r for part in taken.scan() for r in part.to_pylist()]
-    return sorted((DeltaTaken(r["version"], r["place"], r["table"], r["size"]) for r in rows), key=lambda t: t.version)
+    versions = (
+        DeltaTaken(r["version"], r["place"], r["table"], r["size"], Cut(r["files"], r["rows"]) or None) for r in rows
+    )
+    return sorted(versions, key=lambda t: t.version)
 
 
 def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
@@ -48,7 +63,8 @@ def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
 
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
-    values = (taken.version, taken.place, taken.table, taken.nbytes, epoch)
+    end = taken.end or START
+    values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, end.files, end.rows)
     columns = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
     keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["version"]], schema.key)
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **columns}))

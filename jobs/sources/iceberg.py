@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import pyarrow as pa
 
+from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.iceberg_types import struct_fields_of, type_text
 from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
@@ -38,6 +39,7 @@ from tussock.jobs.sources.errors import (
     CredentialInOptionError,
     MissingOptionError,
 )
+from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.iceberg_errors import (
     BadIcebergKeyError,
     IcebergHistoryGoneError,
@@ -52,8 +54,12 @@ from tussock.jobs.sources.iceberg_files import (
     FOLDERS,
     IcebergEngine,
     PinnedSnapshots,
+    folders_of,
     item_of_snapshots,
+    location_of,
     missing_files,
+    pieces_between_cuts,
+    reading_options,
     snapshots_of,
 )
 from tussock.jobs.sources.iceberg_taken import (
@@ -67,7 +73,10 @@ from tussock.jobs.sources.iceberg_taken import (
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
+from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.snapshot_cuts import START, Cut, Portion, next_portion
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -77,7 +86,7 @@ from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, Table
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
 
@@ -176,7 +185,14 @@ class IcebergTables(ChangingRows):
         if waiting is None:
             return Pins()
         start, chain = waiting
-        last, pieces = _fitting_pieces(TableFiles(table, _place_of(source)), start, chain, asked.max_bytes)
+        files = TableFiles(table, _place_of(source))
+        if start is None:
+            last, all_pieces = chain[-1], files.pieces_of(chain[-1])
+            portion = _next_portion(source, table, all_pieces, before, asked)
+            pieces = pieces_between_cuts(all_pieces, _start_of(before), portion.end)
+        else:
+            last, pieces = _fitting_pieces(files, start, chain, asked.max_bytes)
+            portion = Portion(None, 0)
         if missing := missing_files(source, table, pieces):
             taken_id = 0 if start is None else start.snapshot_id
             raise IcebergHistoryGoneError(source.name, _place_of(source), taken_id, f"{missing[0]} is gone")
@@ -190,6 +206,9 @@ class IcebergTables(ChangingRows):
             sum(p.file.size for p in pieces),
             columns,
             None if start is None else start.snapshot_id,
+            _start_of(before),
+            portion.end,
+            portion.cost,
         )
         return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
 
@@ -202,6 +221,9 @@ class IcebergTables(ChangingRows):
         start, chain = waiting
         name, uuid = _place_of(source), str(table.metadata.table_uuid)
         nbytes = sum(_bytes_of(snapshot, whole=start is None) for snapshot in chain)
+        if before is not None and before.end is not None:
+            there = TableFiles(table, name).pieces_of(chain[-1])
+            nbytes = sum(p.file.size for p in pieces_between_cuts(there, before.end, None))
         after = None if start is None else start.snapshot_id
         return (
             item_of_snapshots(PinnedSnapshots(name, uuid, 0, chain[-1].snapshot_id, nbytes, BoundColumns({}), after)),
@@ -273,8 +295,9 @@ class IcebergTables(ChangingRows):
         item = item_of_snapshots(pinned).name
         schema = _schema_of(table, table.metadata.snapshot_by_id(pinned.last))
         names = [schema.find_column_name(pinned.columns.ids[field.name.lower()]) or "" for field in source.fields]
+        scan = table.scan(snapshot_id=pinned.last, selected_fields=tuple(names))
         try:
-            rows = table.scan(snapshot_id=pinned.last, selected_fields=tuple(names)).to_arrow()
+            rows = scan.to_arrow() if pinned.end is None else _rows_before(table, scan, pinned.end, item)
         except (ValueError, FileNotFoundError) as err:
             raise IcebergReadError(item, f"pyiceberg cannot read it: {err}.") from err
         kinds = [arrow_type(field.type) for field in source.fields]
@@ -293,7 +316,8 @@ class IcebergTables(ChangingRows):
         if pins.read is None:
             return None
         of = snapshots_of(pins.read)
-        return taken_row(schema, IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes), epoch)
+        taken = IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes, of.end)
+        return taken_row(schema, taken, epoch)
 
     def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return ()
@@ -301,10 +325,10 @@ class IcebergTables(ChangingRows):
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        """Return all rows of the last taken snapshot, by time travel."""
+        """Return the taken rows of the last taken snapshot, by time travel."""
         if (last := newest_taken(taken)) is None:
             return None
-        whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns)
+        whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns, end=last.end)
         return msgspec.Raw(msgspec.json.encode(whole))
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
@@ -317,6 +341,8 @@ class IcebergTables(ChangingRows):
     ) -> tuple["Snapshot | None", list["Snapshot"]] | None:
         """Return the taken snapshot and those to take, in order; None if there are none.
 
+        While the first snapshot is taken in portions, there is no taken one.
+
         Raises: MissingBranchError, IcebergTableReplacedError, IcebergHistoryGoneError, IcebergRolledBackError.
         """
         if (newest := _find_newest(source, table, required=before is not None)) is None:
@@ -326,6 +352,11 @@ class IcebergTables(ChangingRows):
         place, uuid = _place_of(source), str(table.metadata.table_uuid)
         if uuid != before.table:
             raise IcebergTableReplacedError(source.name, place, before.table, uuid)
+        if before.end is not None:
+            begun = TableFiles(table, place).find_snapshot(before.snapshot)
+            if begun is None:
+                raise IcebergHistoryGoneError(source.name, place, before.snapshot, "that snapshot has expired")
+            return None, [begun]
         if newest.snapshot_id == before.snapshot:
             return None
         files = TableFiles(table, place)
@@ -426,15 +457,47 @@ def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:
     return sum(int(summary.get(name, 0)) for name in names)
 
 
-def _fitting_pieces(
-    files: TableFiles, start: "Snapshot | None", chain: Sequence["Snapshot"], max_bytes: int | None
-) -> tuple["Snapshot", list[LakePiece]]:
-    """Return the last of the waiting snapshots within `max_bytes` to read, at least the first, and the pieces.
+def _rows_before(table: "Table", scan: "DataScan", end: Cut, item: str) -> pa.Table:
+    """Return the rows of a snapshot before a cut, read by pyiceberg.
 
-    A first snapshot is taken as a whole.
+    Raises: IcebergReadError for a file with deleted rows of which a part is taken, since pyiceberg gives no positions.
     """
-    if start is None:
-        return chain[-1], files.pieces_of(chain[-1])
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    tasks = sorted(scan.plan_files(), key=lambda task: task.file.file_path)
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+    rows = [reader.to_table(tasks[: end.files])]
+    if end.rows:
+        if tasks[end.files].delete_files:
+            reason = f"the first rows of {tasks[end.files].file.file_path}, which has deleted rows"
+            raise IcebergReadError(item, f"pyiceberg cannot read {reason}. Run epochs until no file waits.")
+        rows.append(reader.to_table([tasks[end.files]]).slice(0, end.rows))
+    return pa.concat_tables(rows)
+
+
+def _start_of(before: IcebergTaken | None) -> Cut:
+    return START if before is None or before.end is None else before.end
+
+
+def _next_portion(
+    source: CreateSource, table: "Table", pieces: Sequence[LakePiece], before: IcebergTaken | None, asked: Asked
+) -> Portion:
+    """Return the portion of the first snapshot that the epoch reads. Cost: see snapshot_cuts.py."""
+    folders, reading = folders_of(source, table), reading_options(source)
+    files = [PinnedFile(location_of(piece.file.path), piece.file.size, "", 0) for piece in pieces]
+
+    def measure(file: PinnedFile) -> FileRecords:
+        require_inside(file.path, *folders)
+        return measure_parquet(file, reading)
+
+    return next_portion(files, _start_of(before), asked, measure)
+
+
+def _fitting_pieces(
+    files: TableFiles, start: "Snapshot", chain: Sequence["Snapshot"], max_bytes: int | None
+) -> tuple["Snapshot", list[LakePiece]]:
+    """Return the last of the waiting snapshots within `max_bytes` to read, at least the first, and the pieces."""
     pieces = files.pieces_between(start, chain[-1])
     last = chain[-1]
     if max_bytes is not None and sum(p.file.size for p in pieces) > max_bytes:

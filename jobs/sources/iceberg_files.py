@@ -40,6 +40,7 @@ from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
 from tussock.jobs.sources.pins import PinnedFile, RangeFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
+from tussock.jobs.sources.snapshot_cuts import START, Cut, files_between, rows_between
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.nested import relabel_column
 from tussock.statestore.objectstore.base import ObjectNotFoundError
@@ -53,13 +54,12 @@ FOLDERS = "folders"
 _FILE_COLUMN, _POSITION_COLUMN = "file_path", "pos"
 _FIELD_ID = b"PARQUET:field_id"
 _TOGETHER_BYTES = 64 << 20  # of a rewrite that one unit reads; the rows of a larger one meet after their exchange
-_DATA_PATH, _OBJECTS_PATH = "write.data.path", "write.object-storage.path"
 
 Positions = npt.NDArray[np.int64]
 
 
 class PinnedSnapshots(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The snapshots of a table that an epoch reads: all rows of `last`, or the changes from `after` to `last`."""
+    """The snapshots of a table that an epoch reads: rows of `last`, or the changes from `after` to `last`."""
 
     place: str  # the catalog and the table's name in it
     table: str  # its uuid
@@ -67,7 +67,10 @@ class PinnedSnapshots(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int
     nbytes: int  # of the data files to read
     columns: BoundColumns  # the fields that the declared columns mean
-    after: int | None = None  # None: all rows
+    after: int | None = None  # None: the rows between `start` and `end`
+    start: Cut = START
+    end: Cut | None = None  # None: to the end
+    cost: int = 0  # bytes that an epoch counts for them; 0: `nbytes`
 
 
 class EqualityColumn(msgspec.Struct, frozen=True):
@@ -186,7 +189,7 @@ class _Cutter:
                 raise IcebergReadError(self._item, f"only Spark can read file {file.path}: {reason}.")
             return [
                 IcebergPart(self._item, split, piece, columns, constants, compared)
-                for split in cut_splits(file, fields, self._target, reading)
+                for split in cut_splits(file, fields, self._target, reading, piece.rows)
             ]
 
 
@@ -201,9 +204,17 @@ def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots)
     last = found[0]
     assert last is not None
     if pinned.after is None:
-        return files.pieces_of(last)
+        return pieces_between_cuts(files.pieces_of(last), pinned.start, pinned.end)
     assert found[1] is not None
     return files.pieces_between(found[1], last)
+
+
+def pieces_between_cuts(pieces: Sequence[LakePiece], start: Cut, end: Cut | None) -> list[LakePiece]:
+    """Return the pieces of a snapshot between two cuts."""
+    return [
+        msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))
+        for place in files_between(len(pieces), start, end)
+    ]
 
 
 def _live_splits(source: CreateSource, part: IcebergPart) -> Iterator[Split]:
@@ -372,12 +383,14 @@ def location_of(path: str) -> str:
 
 
 def folders_of(source: CreateSource, table: "Table") -> tuple[str, tuple[str, ...], str]:
-    """Return the arguments of `require_inside` after the name: the table's folder, other folders, the option."""
-    properties = table.properties
-    given = [folder.strip() for folder in source.options.get(FOLDERS, "").split(",")]
-    own = [properties.get(name, "") for name in (_DATA_PATH, _OBJECTS_PATH)]
-    others = tuple(location_of(folder.rstrip("/")) for folder in (*given, *own) if folder)
-    return location_of(table.location().rstrip("/")), others, FOLDERS
+    """Return the arguments of `require_inside` after the name: the table's folder, other folders, the option.
+
+    The catalog names the metadata file, which is in the table's folder. Its content may come from others, so neither
+    its location nor its properties add a folder.
+    """
+    own = location_of(table.metadata_location).rpartition("/")[0].removesuffix("/metadata")
+    given = [folder.strip().rstrip("/") for folder in source.options.get(FOLDERS, "").split(",")]
+    return own, tuple(location_of(folder) for folder in given if folder), FOLDERS
 
 
 def pinned_file(
@@ -419,4 +432,4 @@ def reading_options(source: CreateSource) -> dict[str, str]:
 def item_of_snapshots(pinned: PinnedSnapshots) -> Item:
     """Return the pinned thing by the name that users see. A held one is tried again once the table has changed."""
     start = "from its beginning" if pinned.after is None else f"after snapshot {pinned.after}"
-    return Item(f"{pinned.place} {start}", pinned.nbytes, f"{pinned.table} {pinned.last}")
+    return Item(f"{pinned.place} {start}", pinned.nbytes, f"{pinned.table} {pinned.last}", cost=pinned.cost)

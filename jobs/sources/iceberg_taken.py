@@ -1,10 +1,11 @@
 """The snapshots that a source has taken of an Iceberg table: one row per epoch, in a state table of the source.
 
     number bigint (key) | snapshot bigint | place string (catalog and name) | table string (its uuid)
-    columns string (BoundColumns as JSON) | size bigint (bytes read) | epoch bigint
+    columns string (BoundColumns as JSON) | size bigint (bytes read) | epoch bigint |
+    files bigint | rows bigint (a Cut; 0 and 0: the whole snapshot)
 
 The table is a singleton: only the driver reads and writes it. Snapshot ids have no order, hence the number. The next
-epoch continues after the row with the largest one.
+epoch continues after the row with the largest one, or with the rest of its snapshot.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.sources.snapshot_cuts import START, Cut
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -28,6 +30,8 @@ _COLUMNS = (
     ("columns", "string"),
     ("size", "bigint"),
     ("epoch", "bigint"),
+    ("files", "bigint"),
+    ("rows", "bigint"),
 )
 
 
@@ -45,7 +49,7 @@ class BoundColumns(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class IcebergTaken:
-    """The last snapshot that an epoch took."""
+    """The last snapshot that an epoch took. `end`: of the rows taken so far, if later epochs take more of them."""
 
     number: int
     snapshot: int
@@ -53,6 +57,7 @@ class IcebergTaken:
     table: str
     columns: BoundColumns
     nbytes: int
+    end: Cut | None = None
 
 
 _bound_columns = decoder_of(BoundColumns).decode
@@ -74,6 +79,7 @@ def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
             r["table"],
             _bound_columns(r["columns"]),
             r["size"],
+            Cut(r["files"], r["rows"]) or None,
         )
         for r in rows
     )
@@ -89,7 +95,9 @@ def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
 def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
     columns = msgspec.json.encode(taken.columns).decode()
-    values = (taken.number, taken.snapshot, taken.place, taken.table, columns, taken.nbytes, epoch)
+    end = taken.end or START
+    of_table = (taken.number, taken.snapshot, taken.place, taken.table)
+    values = (*of_table, columns, taken.nbytes, epoch, end.files, end.rows)
     arrays = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
     keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [arrays["number"]], schema.key)
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **arrays}))

@@ -327,17 +327,29 @@ def _fitting_rows(
     )
 
 
-def cut_splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
+def cut_splits(
+    file: PinnedFile,
+    fields: Sequence[Field],
+    target_bytes: int,
+    options: Mapping[str, str],
+    rows: tuple[int, int | None] | None = None,
+) -> list[Split]:
     """Cut a file into parts of about `target_bytes` (compressed, all columns).
 
     A part has at least one row group, or up to _MOST_PIECES parts share a larger one. Many writers put a whole file
     into one row group, which a single unit would read while the others wait.
 
+    Args:
+        rows: the first row to read, and the row after the last one (None: all). None: those of the file's portion.
+
     Raises: ChangedFileError, UnreadableFileError, SchemaMismatchError.
 
     Cost: nothing for a file within the target; otherwise one HEAD request and one read of the footer.
     """
-    if file.size <= target_bytes and file.portions is None:
+    if rows is None and file.portions is not None:
+        records = file.record_count
+        rows = file.first_record, None if records is None else file.first_record + records
+    if file.size <= target_bytes and rows is None:
         return [Split(file)]
     verify_pin(file, options)
     with _open_file(file, options) as opened:
@@ -346,8 +358,10 @@ def cut_splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, opt
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
         starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
-    if file.portions is not None:
-        return _splits_of_portion(file, starts.tolist(), min(_MOST_PIECES, -(-file.cost // target_bytes)))
+    if rows is not None:
+        first, after = rows
+        share = min(_MOST_PIECES, -(-(file.cost or file.size) // target_bytes))
+        return _splits_of_rows(file, starts.tolist(), share, first, after)
     parts: list[list[int]] = []
     filled = target_bytes
     for i, size in enumerate(sizes):
@@ -358,27 +372,27 @@ def cut_splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, opt
         filled += size
     splits: list[Split] = []
     for part in parts:
-        rows, first = groups[part[0]].num_rows, int(starts[part[0]])
-        pieces = min(_MOST_PIECES, rows, -(-sizes[part[0]] // target_bytes)) if len(part) == 1 else 1
+        count, low = groups[part[0]].num_rows, int(starts[part[0]])
+        pieces = min(_MOST_PIECES, count, -(-sizes[part[0]] // target_bytes)) if len(part) == 1 else 1
         if pieces < 2:
-            splits.append(Split(file, tuple(part), first))
+            splits.append(Split(file, tuple(part), low))
             continue
-        cuts = [rows * piece // pieces for piece in range(pieces + 1)]
-        splits += [Split(file, tuple(part), first + cut, cut, end - cut) for cut, end in pairwise(cuts)]
+        cuts = [count * piece // pieces for piece in range(pieces + 1)]
+        splits += [Split(file, tuple(part), low + cut, cut, end - cut) for cut, end in pairwise(cuts)]
     return splits
 
 
-def _splits_of_portion(file: PinnedFile, starts: Sequence[int], parts: int) -> list[Split]:
-    """Cut a portion of a file into about `parts` parts, each within one row group.
+def _splits_of_rows(file: PinnedFile, starts: Sequence[int], parts: int, first: int, after: int | None) -> list[Split]:
+    """Cut some rows of a file into about `parts` parts, each within one row group.
 
     Args:
         starts: the first row of each row group, and the number of all rows.
+        first, after: the first row, and the row after the last one (None: all).
     """
-    first, count = file.first_record, file.record_count
-    end = starts[-1] if count is None else min(first + count, starts[-1])
+    end = starts[-1] if after is None else min(after, starts[-1])
     splits = []
-    for group, (start, after) in enumerate(pairwise(starts)):
-        low, high = max(first, start), min(end, after)
+    for group, (start, next_start) in enumerate(pairwise(starts)):
+        low, high = max(first, start), min(end, next_start)
         if low < high:
             share = max(1, -(-parts * (high - low) // max(end - first, 1)))
             cuts = [low + (high - low) * part // share for part in range(share + 1)]

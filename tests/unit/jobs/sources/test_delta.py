@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
@@ -32,6 +34,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
+from tussock.jobs.sources import file_portions, snapshot_cuts
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
@@ -182,6 +185,65 @@ def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_at_least_one(tmp
         versions.append(taken(meta))
         require_equal(meta, place)
     assert versions == [1, 2, 3, 4, 5]
+
+
+def written_in_files(place: Path, files: int, rows_each: int) -> list[tuple[object, ...]]:
+    """Write a table of some files, each with two row groups. Returns its rows by the paths of their files."""
+    for number in range(files):
+        ids = range(number * rows_each, (number + 1) * rows_each)
+        properties = WriterProperties(max_row_group_size=rows_each // 2 + 1)
+        write_deltalake(
+            place, table(*((i, float(i), "ab"[i % 2]) for i in ids)), mode="append", writer_properties=properties
+        )
+    names = sorted(DeltaTable(place).get_add_actions().column("path").to_pylist())
+    return [row for name in names for row in by_position(place / name)]
+
+
+def by_position(file: Path) -> list[tuple[object, ...]]:
+    return list(zip(*(c.to_pylist() for c in pq.read_table(file).columns), strict=True))
+
+
+def epoch_over(meta: MetaStore, rows_of_limit: int | None) -> bool:
+    """Run one epoch that may read as many rows. Returns whether something waited."""
+    settings = EpochSettings(max_bytes=None if rows_of_limit is None else rows_of_limit * file_portions.ROW_BYTES)
+    barrier = inject_barrier(meta, settings=settings)
+    if barrier is not None:
+        run_epoch(LocalRunner(), meta, barrier)
+    return barrier is not None
+
+
+@pytest.mark.parametrize(("limit", "epochs"), [(7, 4 * 3 + 1), (20, 4 + 1), (1_000, 1 + 1)])
+def test_a_large_first_version_is_taken_in_portions_of_files_and_rows(
+    limit: int, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_cuts, "LEAST_PORTION_BYTES", 1)
+    place, meta = tmp_path / "table", new_store(tmp_path / "store")
+    last = (99, 9.0, "new")
+    all_rows = [*written_in_files(place, files=4, rows_each=20), last]
+    append(meta, source(place), COPY, COUNTED)
+    sizes = [0]
+    while epoch_over(meta, limit):
+        there = rows(meta, "copy")
+        sizes.append(len(there))
+        assert sizes[-2] < sizes[-1] <= sizes[-2] + limit
+        assert counted(there) == counted(all_rows[: len(there)]), "rows of the first files, each once"
+        assert counted(rows(meta, "counted")) == counted(list(Counter(row[2] for row in there).items()))
+        if len(sizes) == 2:  # the portions stay those of one version
+            append(meta, msgspec.structs.replace(COPY, name="late"))
+            write_deltalake(place, table(last), mode="append")
+    assert len(sizes) == epochs + 1
+    assert counted(rows(meta, "copy")) == counted(rows(meta, "late")) == counted(all_rows)
+
+
+def test_the_limit_of_an_epoch_may_change_between_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_cuts, "LEAST_PORTION_BYTES", 1)
+    place, meta = tmp_path / "table", new_store(tmp_path / "store")
+    all_rows = written_in_files(place, files=3, rows_each=20)
+    append(meta, source(place), COPY)
+    for limit, there in ((7, 7), (3, 10), (30, 20), (25, 40), (None, 60)):
+        assert epoch_over(meta, limit)
+        assert counted(rows(meta, "copy")) == counted(all_rows[:there])
+    assert not epoch_over(meta, None)
 
 
 def test_with_a_key_a_view_needs_no_state_besides_its_rows(tmp_path: Path) -> None:

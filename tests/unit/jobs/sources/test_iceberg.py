@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +33,7 @@ from tussock.jobs.iceberg.table_files import TableFiles
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources import iceberg_files, parquet
+from tussock.jobs.sources import file_portions, iceberg_files, parquet, snapshot_cuts
 from tussock.jobs.sources.describe import describe_source
 from tussock.jobs.sources.errors import BadOptionError, CredentialInOptionError, MissingOptionError
 from tussock.jobs.sources.iceberg import IcebergTables
@@ -293,6 +294,56 @@ def test_a_file_outside_of_the_table_holds_the_source(lake: Path, meta: MetaStor
     set_options(meta, lake, folders=str(tmp_path))
     advance(meta)
     assert rows(meta, "copy")[-1] == (5, 5.0, "e"), "a file without field ids is read by the table's name mapping"
+
+
+@pytest.mark.parametrize("by", ["property", "location"])
+def test_the_metadata_of_a_table_does_not_decide_which_folders_are_read(
+    by: str, lake: Path, meta: MetaStore, tmp_path: Path
+) -> None:
+    table = catalog_in(lake).load_table(NAME)
+    pq.write_table(rows_of((5, 5.0, "e")), tmp_path / "outside.parquet")
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": f"file://{tmp_path}"} if by == "property" else {"a": "b"})
+    table.add_files([f"file://{tmp_path}/outside.parquet"])
+    if by == "location":
+        metadata = Path(table.metadata_location.removeprefix("file://"))
+        metadata.write_text(metadata.read_text().replace(table.location(), f"file://{tmp_path}", 1))
+        assert catalog_in(lake).load_table(NAME).location() == f"file://{tmp_path}"
+    assert "outside of the table's folder" in reason(meta)
+    set_options(meta, lake, folders=str(tmp_path))
+    advance(meta)
+    assert rows(meta, "copy")[-1] == (5, 5.0, "e")
+
+
+@pytest.mark.parametrize(("limit", "epochs"), [(7, 4 * 3 + 1), (20, 4 + 1), (1_000, 1 + 1)])
+def test_a_large_first_snapshot_is_taken_in_portions_of_files_and_rows(
+    limit: int, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_cuts, "LEAST_PORTION_BYTES", 1)
+    table, meta = catalog_in(tmp_path / "lake").create_table(NAME, rows_of().schema), new_store(tmp_path / "store")
+    for number in range(4):
+        table.append(rows_of(*((i, float(i), "ab"[i % 2]) for i in range(20 * number, 20 * number + 20))))
+    files = sorted(task.file.file_path for task in table.scan().plan_files())
+    last = (99, 9.0, "new")
+    all_rows = [r for file in files for r in rows_in(Path(file.removeprefix("file://")))] + [last]
+    append(meta, source(tmp_path / "lake"), COPY, COUNTED)
+    settings, sizes = EpochSettings(max_bytes=limit * file_portions.ROW_BYTES), [0]
+    while (barrier := inject_barrier(meta, settings=settings)) is not None:
+        run_epoch(LocalRunner(), meta, barrier)
+        there = rows(meta, "copy")
+        sizes.append(len(there))
+        assert sizes[-2] < sizes[-1] <= sizes[-2] + limit
+        assert counted(there) == counted(all_rows[: len(there)]), "rows of the first files, each once"
+        assert counted(rows(meta, "counted")) == counted(list(Counter(row[2] for row in there).items()))
+        if len(sizes) == 2:  # the portions stay those of one snapshot
+            append(meta, msgspec.structs.replace(COPY, name="late"))
+            table.append(rows_of(last))
+    assert len(sizes) == epochs + 1
+    assert counted(rows(meta, "copy")) == counted(rows(meta, "late")) == counted(all_rows)
+
+
+def rows_in(file: Path) -> list[tuple[Any, ...]]:
+    return list(zip(*(c.to_pylist() for c in pq.read_table(file).columns), strict=True))
 
 
 def test_an_epoch_takes_as_many_snapshots_as_its_bytes_allow_and_at_least_one(lake: Path, meta: MetaStore) -> None:

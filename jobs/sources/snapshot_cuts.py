@@ -1,0 +1,99 @@
+"""How much of a table's first snapshot an epoch reads, for tables in a lake.
+
+The first epochs of a source take the files of one snapshot in the order of their paths, as many as cost what an epoch
+may read (file_portions.py). A file that costs more is divided by rows. A Cut is the end of what was taken. The
+snapshot stays the same until its end is taken, then later epochs take the changes since.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tussock.jobs.sources.base import Asked
+from tussock.jobs.sources.errors import FileTooLargeError
+from tussock.jobs.sources.file_portions import LEAST_PORTION_BYTES, FileRecords, fitting_files
+from tussock.jobs.sources.kept import map_in_threads
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.statestore.errors import TussockError
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A place in a snapshot: after `files` whole files, and `rows` rows of the next one."""
+
+    files: int = 0
+    rows: int = 0
+
+    def __bool__(self) -> bool:
+        return self != START
+
+
+START = Cut()
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """The files and rows that an epoch takes of a snapshot. `end`: None for all that are left. `cost`: in bytes."""
+
+    end: Cut | None
+    cost: int
+
+
+def next_portion(
+    files: Sequence[PinnedFile], start: Cut, asked: Asked, measure: Callable[[PinnedFile], FileRecords]
+) -> Portion:
+    """Return the next portion of a snapshot.
+
+    Args:
+        files: all files of the snapshot, in the order of their paths.
+        start: the end of the portion before.
+        measure: counts the records of a file and their decoded bytes.
+
+    Raises: FileTooLargeError if a row costs more than an epoch may read.
+
+    Cost: that of `measure` for the files whose stored bytes an epoch may read.
+    """
+    waiting = files[start.files :]
+    if asked.most is None:
+        return Portion(None, sum(file.size for file in waiting))
+    chosen = fitting_files(waiting, asked.max_bytes)
+    measures = map_in_threads(lambda file: _measure_file(file, measure), chosen)
+    left, most, spent = asked.max_bytes or 0, max(asked.most, LEAST_PORTION_BYTES), 0
+    for place, (file, records) in enumerate(zip(chosen, measures, strict=True), start.files):
+        first = start.rows if place == start.files else 0
+        cost = records.cost * (records.records - first) // records.records
+        if spent + cost > (left if spent else max(left, most)):
+            if spent:
+                return Portion(Cut(place), spent)
+            rows = _fitting_rows(file, records, most)
+            return Portion(Cut(place, first + rows), records.cost * rows // records.records)
+        spent += max(cost, 1)
+    end = start.files + len(chosen)
+    return Portion(None if end == len(files) else Cut(end), spent)
+
+
+def rows_between(place: int, start: Cut, end: Cut | None) -> tuple[int, int | None] | None:
+    """Return the first row to read of a file, and the row after the last one (None: all); None for the whole file."""
+    first = start.rows if place == start.files else 0
+    after = end.rows if end is not None and place == end.files else None
+    return (first, after) if first or after is not None else None
+
+
+def files_between(count: int, start: Cut, end: Cut | None) -> range:
+    """Return the places of the files that have rows between two cuts. `count`: of all files."""
+    return range(start.files, count if end is None else end.files + bool(end.rows))
+
+
+def _measure_file(file: PinnedFile, measure: Callable[[PinnedFile], FileRecords]) -> FileRecords:
+    """Return the measure of a file. The reader of a damaged one reports the damage."""
+    try:
+        return measure(file)
+    except (OSError, TussockError, ValueError):  # pyarrow's errors are ValueErrors or OSErrors
+        return FileRecords(1, file.size)
+
+
+def _fitting_rows(file: PinnedFile, records: FileRecords, most: int) -> int:
+    """Return how many rows of a file an epoch may read. Raises FileTooLargeError."""
+    rows = records.records * most // records.cost
+    if rows < 1 or records.largest > most:
+        least = max(records.largest, -(-records.cost // records.records))
+        raise FileTooLargeError(file.path, file.size, records.records, records.nbytes, most, least)
+    return rows
