@@ -189,7 +189,7 @@ class DeltaTables(ChangingRows):
         return _pins_of(pinned, reasons_of_files(source, snapshot.columns, pieces, files))
 
     def _pin_snapshot(self, source: CreateSource, before: DeltaTaken | None, asked: Asked) -> Pins:
-        """Pin the next portion of the first version. Cost: that of `next_portion`, and a HEAD request per file."""
+        """Pin the next portion of the first version. Cost: `next_portion`, and a HEAD request per file."""
         place = place_of_table(source)
         snapshot = self._first_snapshot(source, before)
         start = START if before is None or before.end is None else before.end

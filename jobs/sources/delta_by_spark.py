@@ -21,7 +21,7 @@ from tussock.jobs.sources.char_padding import pad_column, widths_of
 from tussock.jobs.sources.delta_files import pieces_between
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.sources.listing import open_file
-from tussock.jobs.sources.snapshot_cuts import START, Cut
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
 from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def rows_by_spark(
-    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: Cut | None = None
+    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: SnapshotCut | None = None
 ) -> "DataFrame":
     """Return the declared columns of all rows of a version, or of those before `end`.
 
@@ -97,7 +97,9 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     return frame_of(session, pa.table(columns, [column.name for column in flat]))
 
 
-def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: Cut | None) -> "DataFrame":
+def _of_files(
+    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: SnapshotCut | None
+) -> "DataFrame":
     """Read the declared columns with Spark's Parquet reader.
 
     It matches fields by name, and fills missing ones with NULL.

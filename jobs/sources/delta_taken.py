@@ -1,7 +1,7 @@
 """The versions that a source has taken of a Delta table: one row per epoch, in a state table of the source.
 
     version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes read) | epoch bigint |
-    files bigint | rows bigint (a Cut; 0 and 0: the whole version)
+    files bigint | rows bigint (a SnapshotCut; 0 and 0: the whole version)
 
 The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest version, or
 with the rest of it.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.sources.snapshot_cuts import START, Cut
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -38,7 +38,7 @@ class DeltaTaken:
     place: str
     table: str
     nbytes: int
-    end: Cut | None = None
+    end: SnapshotCut | None = None
 
 
 def taken_schema(source: str) -> TableSchema:
@@ -50,7 +50,8 @@ def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
     """Return the last version that each epoch took, in order."""
     rows = [r for part in taken.scan() for r in part.to_pylist()]
     versions = (
-        DeltaTaken(r["version"], r["place"], r["table"], r["size"], Cut(r["files"], r["rows"]) or None) for r in rows
+        DeltaTaken(r["version"], r["place"], r["table"], r["size"], SnapshotCut(r["files"], r["rows"]) or None)
+        for r in rows
     )
     return sorted(versions, key=lambda t: t.version)
 

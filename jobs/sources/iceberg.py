@@ -76,7 +76,7 @@ from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import START, Cut, Portion, next_portion
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, SnapshotPortion, next_portion
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -192,7 +192,7 @@ class IcebergTables(ChangingRows):
             pieces = pieces_between_cuts(all_pieces, _start_of(before), portion.end)
         else:
             last, pieces = _fitting_pieces(files, start, chain, asked.max_bytes)
-            portion = Portion(None, 0)
+            portion = SnapshotPortion(None, 0)
         if missing := missing_files(source, table, pieces):
             taken_id = 0 if start is None else start.snapshot_id
             raise IcebergHistoryGoneError(source.name, _place_of(source), taken_id, f"{missing[0]} is gone")
@@ -457,10 +457,10 @@ def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:
     return sum(int(summary.get(name, 0)) for name in names)
 
 
-def _rows_before(table: "Table", scan: "DataScan", end: Cut, item: str) -> pa.Table:
+def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) -> pa.Table:
     """Return the rows of a snapshot before a cut, read by pyiceberg.
 
-    Raises: IcebergReadError for a file with deleted rows of which a part is taken, since pyiceberg gives no positions.
+    Raises: IcebergReadError if a part of a file with deleted rows is taken, since pyiceberg gives no positions.
     """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
@@ -476,13 +476,13 @@ def _rows_before(table: "Table", scan: "DataScan", end: Cut, item: str) -> pa.Ta
     return pa.concat_tables(rows)
 
 
-def _start_of(before: IcebergTaken | None) -> Cut:
+def _start_of(before: IcebergTaken | None) -> SnapshotCut:
     return START if before is None or before.end is None else before.end
 
 
 def _next_portion(
     source: CreateSource, table: "Table", pieces: Sequence[LakePiece], before: IcebergTaken | None, asked: Asked
-) -> Portion:
+) -> SnapshotPortion:
     """Return the portion of the first snapshot that the epoch reads. Cost: see snapshot_cuts.py."""
     folders, reading = folders_of(source, table), reading_options(source)
     files = [PinnedFile(location_of(piece.file.path), piece.file.size, "", 0) for piece in pieces]

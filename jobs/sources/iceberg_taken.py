@@ -2,7 +2,7 @@
 
     number bigint (key) | snapshot bigint | place string (catalog and name) | table string (its uuid)
     columns string (BoundColumns as JSON) | size bigint (bytes read) | epoch bigint |
-    files bigint | rows bigint (a Cut; 0 and 0: the whole snapshot)
+    files bigint | rows bigint (a SnapshotCut; 0 and 0: the whole snapshot)
 
 The table is a singleton: only the driver reads and writes it. Snapshot ids have no order, hence the number. The next
 epoch continues after the row with the largest one, or with the rest of its snapshot.
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.sources.snapshot_cuts import START, Cut
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -57,7 +57,7 @@ class IcebergTaken:
     table: str
     columns: BoundColumns
     nbytes: int
-    end: Cut | None = None
+    end: SnapshotCut | None = None
 
 
 _bound_columns = decoder_of(BoundColumns).decode
@@ -79,7 +79,7 @@ def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
             r["table"],
             _bound_columns(r["columns"]),
             r["size"],
-            Cut(r["files"], r["rows"]) or None,
+            SnapshotCut(r["files"], r["rows"]) or None,
         )
         for r in rows
     )

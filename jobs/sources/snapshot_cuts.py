@@ -1,8 +1,8 @@
 """How much of a table's first snapshot an epoch reads, for tables in a lake.
 
-The first epochs of a source take the files of one snapshot in the order of their paths, as many as cost what an epoch
-may read (file_portions.py). A file that costs more is divided by rows. A Cut is the end of what was taken. The
-snapshot stays the same until its end is taken, then later epochs take the changes since.
+The first epochs of a source take the files of one snapshot in the order of their paths, within the bytes of an epoch
+(file_portions.py). A file that costs more is divided by rows. A SnapshotCut is the end of the taken rows. The snapshot
+stays the same until its end is taken, then later epochs take the changes since.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.statestore.errors import TussockError
 
 
-class Cut(msgspec.Struct, frozen=True, array_like=True, order=True):
+class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
     """A place in a snapshot: after `files` whole files, and `rows` rows of the next one."""
 
     files: int = 0
@@ -27,19 +27,19 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, order=True):
         return self != START
 
 
-START = Cut()
+START = SnapshotCut()
 
 
-class Portion(msgspec.Struct, frozen=True):
+class SnapshotPortion(msgspec.Struct, frozen=True):
     """The files and rows that an epoch takes of a snapshot. `end`: None for all that are left. `cost`: in bytes."""
 
-    end: Cut | None
+    end: SnapshotCut | None
     cost: int
 
 
 def next_portion(
-    files: Sequence[PinnedFile], start: Cut, asked: Asked, measure: Callable[[PinnedFile], FileRecords]
-) -> Portion:
+    files: Sequence[PinnedFile], start: SnapshotCut, asked: Asked, measure: Callable[[PinnedFile], FileRecords]
+) -> SnapshotPortion:
     """Return the next portion of a snapshot.
 
     Args:
@@ -49,11 +49,11 @@ def next_portion(
 
     Raises: FileTooLargeError if a row costs more than an epoch may read.
 
-    Cost: that of `measure` for the files whose stored bytes an epoch may read.
+    Cost: `measure` is called for the files whose stored bytes an epoch may read.
     """
     waiting = files[start.files :]
     if asked.most is None:
-        return Portion(None, sum(file.size for file in waiting))
+        return SnapshotPortion(None, sum(file.size for file in waiting))
     chosen = fitting_files(waiting, asked.max_bytes)
     measures = map_in_threads(lambda file: _measure_file(file, measure), chosen)
     left, most, spent = asked.max_bytes or 0, max(asked.most, LEAST_PORTION_BYTES), 0
@@ -62,22 +62,22 @@ def next_portion(
         cost = records.cost * (records.records - first) // records.records
         if spent + cost > (left if spent else max(left, most)):
             if spent:
-                return Portion(Cut(place), spent)
+                return SnapshotPortion(SnapshotCut(place), spent)
             rows = _fitting_rows(file, records, most)
-            return Portion(Cut(place, first + rows), records.cost * rows // records.records)
+            return SnapshotPortion(SnapshotCut(place, first + rows), records.cost * rows // records.records)
         spent += max(cost, 1)
     end = start.files + len(chosen)
-    return Portion(None if end == len(files) else Cut(end), spent)
+    return SnapshotPortion(None if end == len(files) else SnapshotCut(end), spent)
 
 
-def rows_between(place: int, start: Cut, end: Cut | None) -> tuple[int, int | None] | None:
+def rows_between(place: int, start: SnapshotCut, end: SnapshotCut | None) -> tuple[int, int | None] | None:
     """Return the first row to read of a file, and the row after the last one (None: all); None for the whole file."""
     first = start.rows if place == start.files else 0
     after = end.rows if end is not None and place == end.files else None
     return (first, after) if first or after is not None else None
 
 
-def files_between(count: int, start: Cut, end: Cut | None) -> range:
+def files_between(count: int, start: SnapshotCut, end: SnapshotCut | None) -> range:
     """Return the places of the files that have rows between two cuts. `count`: of all files."""
     return range(start.files, count if end is None else end.files + bool(end.rows))
 
