@@ -241,7 +241,9 @@ class DeltaTables(ChangingRows):
             snapshot = self._first_snapshot(source, before)
             start = START if before is None or before.end is None else before.end
             nbytes = sum(p.size for p in pieces_between(snapshot.list_pieces(), start, None))
-            return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
+            newest = snapshot if before is None else place_of_table(source).read_snapshot()
+            version = snapshot.version if newest is None else newest.version  # a held portion waits for its change
+            return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, version, nbytes)),)
         snapshot = self._require_readable(source, place_of_table(source).read_snapshot())
         commits = self._new_commits(source, before, snapshot)
         nbytes = sum(c.nbytes for c in commits)

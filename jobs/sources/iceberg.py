@@ -220,14 +220,13 @@ class IcebergTables(ChangingRows):
             return ()
         start, chain = waiting
         name, uuid = _place_of(source), str(table.metadata.table_uuid)
-        nbytes = sum(_bytes_of(snapshot, whole=start is None) for snapshot in chain)
+        nbytes, last = sum(_bytes_of(snapshot, whole=start is None) for snapshot in chain), chain[-1]
         if before is not None and before.end is not None:
-            there = TableFiles(table, name).pieces_of(chain[-1])
+            there = TableFiles(table, name).pieces_of(last)
             nbytes = sum(p.file.size for p in pieces_between_cuts(there, before.end, None))
+            last = _find_newest(source, table, required=True) or last  # a held portion waits for its change
         after = None if start is None else start.snapshot_id
-        return (
-            item_of_snapshots(PinnedSnapshots(name, uuid, 0, chain[-1].snapshot_id, nbytes, BoundColumns({}), after)),
-        )
+        return (item_of_snapshots(PinnedSnapshots(name, uuid, 0, last.snapshot_id, nbytes, BoundColumns({}), after)),)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return True

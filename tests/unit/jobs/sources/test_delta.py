@@ -24,6 +24,7 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
+from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
@@ -35,6 +36,7 @@ from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions, snapshot_cuts
+from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
@@ -42,10 +44,13 @@ from tussock.jobs.sources.delta_errors import (
     MissingDeltaTableError,
     UnskippableVersionError,
 )
+from tussock.jobs.sources.delta_files import DeltaEngine, DeltaPart, PinnedVersions
 from tussock.jobs.sources.delta_taken import newest_taken
 from tussock.jobs.sources.describe import describe_source
 from tussock.jobs.sources.errors import BadOptionError, BadPathError
 from tussock.jobs.sources.listing import split_bucket
+from tussock.jobs.sources.parquet import Split
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.errors import InputError
@@ -647,3 +652,18 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
     truth = DeltaTable(str(tmp_path / "clone")).deletion_vectors()
     assert pa.table(truth)["selection_vector"].to_pylist() == [[True, False, True]]
     assert rows(meta, "copy") == [(1, 1.0, "a"), (3, 3.0, "c")]
+
+
+def test_rows_outside_of_a_portion_are_dropped_if_their_whole_file_is_read(tmp_path: Path) -> None:
+    """So Spark reads a file that only it can read."""
+    place = tmp_path / "table"
+    write_deltalake(place, table(*((i, float(i), "a") for i in range(20))))
+    made, snapshot = source(place), DeltaPlace("", str(place).lstrip("/"), {}).read_snapshot()
+    assert snapshot is not None
+    of = PinnedVersions(str(place), snapshot.id, 0, 0, start=SnapshotCut(0, 5), end=SnapshotCut(0, 9))
+    zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
+    (part,) = DeltaEngine().divide(made, msgspec.Raw(msgspec.json.encode(of)), {}, 1, zones).parts
+    decoded = msgspec.json.decode(part, type=DeltaPart)
+    for split in (decoded.split, Split(decoded.split.file)):
+        one = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(decoded, split=split)))
+        assert DeltaEngine().read(made, one, (0,)).rows.column(0).to_pylist() == [5, 6, 7, 8]
