@@ -85,7 +85,7 @@ clean: ## remove the files that these commands made, except .venv
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 lock: setup ## resolve pyproject.toml again into requirements.lock
-	@uv pip compile pyproject.toml --extra all --extra clouds --extra delta-spark --extra kafka-sink --extra dialects \
+	@uv pip compile pyproject.toml --extra all --extra clouds --extra delta-spark --extra kafka-avro --extra dialects \
 	    --group demo --group dev --group bench --group build --group docs \
 	    --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-annotate --quiet --upgrade --output-file requirements.lock

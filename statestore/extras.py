@@ -16,6 +16,7 @@ EXTRAS = {
     "delta": "delta-spark",
     "deltalake": "delta",
     "fastapi": "airflow",
+    "fastavro": "kafka-avro",
     "great_expectations": "quality",
     "jinja2": "airflow",
     "obstore": "clouds",

@@ -140,13 +140,17 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
     """Topics of a Kafka cluster.
 
     Args:
-        to: the bootstrap servers, `host:port,host:port`.
+        to: the bootstrap servers, `host:port,host:port`, or `airflow:NAME`.
         client: other properties of librdkafka, such as the security protocol.
+        registry: the address of a schema registry. Upserts then are Avro; empty: JSON.
     """
 
     format: Annotated[MessageFormat, Meta(description='"upsert" or "debezium"')] = MessageFormat.UPSERT
     topic_prefix: Annotated[str, Meta(description="a string")] = ""
     client: Annotated[dict[str, Any], TABLE] = {}
+    registry: Annotated[str, Meta(pattern="^(https?://.+)?$", description="an http address")] = ""
+    registry_user: Annotated[str, Meta(description="a string")] = ""
+    registry_password: Annotated[str, Meta(description="a string")] = ""
 
 
 def _require_published(sink: IcebergSettings, file: str, key: str) -> None:
@@ -194,6 +198,8 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
         if isinstance(sink, PostgresSettings) and _password_in(sink.to):
             raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
+        if isinstance(sink, KafkaSettings) and sink.registry and sink.format is not MessageFormat.UPSERT:
+            raise PipelineError(file, f"{key}.registry", "a registry", 'format = "upsert". Envelopes are JSON')
         if isinstance(sink, IcebergSettings):
             _require_published(sink, file, key)
         sinks.append(sink)

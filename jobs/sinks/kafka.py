@@ -34,7 +34,7 @@ from tussock.jobs.sinks.base import (
     WholeRows,
 )
 from tussock.jobs.sinks.kafka_errors import ConnectionErrors, KeylessTopicError, kafka_error, translating_errors
-from tussock.jobs.sinks.kafka_messages import MessageForm, Messages
+from tussock.jobs.sinks.kafka_messages import JsonRows, MessageForm, Messages, RowCodec
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.decoding import decode_json
 
@@ -127,7 +127,7 @@ class KafkaPlace:
         self.last = self._read_control()
 
     def sink_of(self, outline: Outline) -> "KafkaSink":
-        """See SinkPlace. Raises KeylessTopicError, UnpublishableNameError."""
+        """See SinkPlace. Raises KeylessTopicError, UnpublishableNameError, UnpublishableColumnError."""
         return KafkaSink(self, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:
@@ -261,9 +261,18 @@ class KafkaSink:
         self._topic = place.topic_of(outline.name)
         self.place = f"kafka://{place.settings.to}/{self._topic}"
         self.key = outline.key
-        self._form = MessageForm(place.settings.format, outline, outline.key)
+        self._form = MessageForm(place.settings.format, outline, outline.key, self._make_codec())
         columns = [(column.name, column.type) for column in outline.columns]
-        self._shape = msgspec.json.encode((columns, outline.key, place.settings.format.value)).decode()
+        encoding = "avro" if place.settings.registry else place.settings.format.value
+        self._shape = msgspec.json.encode((columns, outline.key, encoding)).decode()
+
+    def _make_codec(self) -> RowCodec:
+        """Return how rows become bytes. Raises UnpublishableColumnError."""
+        if not self._place.settings.registry:
+            return JsonRows()
+        from tussock.jobs.sinks.kafka_avro import AvroRows, SchemaRegistry
+
+        return AvroRows(SchemaRegistry(self._place.settings), self._topic, self._outline, self.key)
 
     @property
     def _known(self) -> TopicState | None:

@@ -62,6 +62,36 @@ class BrokersRefusedError(InputError):
         )
 
 
+class RegistryUnavailableError(RetryableError):
+    """The schema registry cannot be reached, or fails."""
+
+    registry: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the schema registry {self.registry} does not answer: {self.reason}. No message of this publish is "
+            "visible to read_committed readers. Check `registry` in [publish] and the registry, then run "
+            "`tussock publish` again."
+        )
+
+
+class RegistryRefusedError(InputError):
+    """The schema registry refuses a schema or the user."""
+
+    registry: str
+    subject: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the schema registry {self.registry} refuses the schema of the subject {self.subject!r}: {self.reason}. "
+            "No message of this publish is visible to read_committed readers. If the schema is not compatible with an "
+            "earlier one, name the view's columns as before, or change the subject's compatibility in the registry. "
+            "Credentials are `registry_user` and `registry_password`. Then run `tussock publish` again."
+        )
+
+
 _FENCED = (
     "_FENCED",
     "INVALID_PRODUCER_EPOCH",

@@ -1,4 +1,4 @@
-"""Messages of a relation's changes: keys and values as JSON, a whole column at a time.
+"""Messages of a relation's changes: keys and values as JSON, a whole column at a time, or as Avro (kafka_avro.py).
 
     upsert      the key columns → all columns; a removed row has no value (a tombstone)
     debezium    the key columns → {"before", "after", "op", "ts_ms", "source"}; op is c, u, d, or r for a first load. A
@@ -8,8 +8,8 @@ Values have the form of `tussock read --json`: decimals are numbers, times ISO 8
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -26,28 +26,52 @@ Messages = list[tuple[bytes | None, bytes | None]]
 """Keys and values. No key: the relation has none. No value: a tombstone."""
 
 
+class RowCodec(Protocol):
+    """Encodes the keys and rows of upserts."""
+
+    def encode_keys(self, keys: pa.Table) -> list[bytes]:
+        """Return each row of key columns as bytes."""
+        ...
+
+    def encode_rows(self, rows: pa.Table) -> list[bytes]:
+        """Return each row as bytes."""
+        ...
+
+
+class JsonRows:
+    """Objects in JSON. See RowCodec."""
+
+    def encode_keys(self, keys: pa.Table) -> list[bytes]:
+        """See RowCodec."""
+        return [text.encode() for text in json_texts(keys)]
+
+    encode_rows = encode_keys
+
+
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """Turns rows of a relation into messages. `key`: empty if the relation has none."""
+    """Turns rows of a relation into messages. `key`: empty if the relation has none. `codec`: of upserts."""
 
     format: MessageFormat
     outline: Outline
     key: tuple[str, ...]
+    codec: RowCodec = field(default_factory=JsonRows)
 
     def of_rows(self, rows: pa.Table, epoch: int) -> Messages:
         """Return the messages of rows that a topic does not contain yet."""
-        keys, values = self._keys_of(rows), json_texts(rows)
+        keys = self._keys_of(rows)
         if self.format is MessageFormat.DEBEZIUM:
+            values = json_texts(rows)
             return [(key, self._envelope("r", None, value, epoch)) for key, value in zip(keys, values, strict=True)]
-        return [(key, value.encode()) for key, value in zip(keys, values, strict=True)]
+        return list(zip(keys, self.codec.encode_rows(rows), strict=True))
 
     def of_change(self, difference: Difference, epoch: int) -> Messages:
         """Return the messages of a change: removed rows first."""
         if self.format is MessageFormat.DEBEZIUM:
             return self._envelopes(difference.changes, epoch)
         removed: Messages = [(key, None) for key in self._keys_of(difference.removed)]
-        written = zip(self._keys_of(difference.written), json_texts(difference.written), strict=True)
-        return removed + [(key, value.encode()) for key, value in written]
+        written = difference.written
+        return [*removed, *zip(self._keys_of(written), self.codec.encode_rows(written), strict=True)]
 
     def of_lost(self, key: bytes, value: bytes, epoch: int) -> Messages:
         """Return the messages that remove a row of which only the last message is known."""
@@ -97,7 +121,7 @@ class MessageForm:
         return msgspec.json.encode(rows | {"op": op, "ts_ms": moment, "source": source})
 
     def _keys_of(self, rows: pa.Table) -> Sequence[bytes | None]:
-        """(rows,) the keys as JSON. -0.0 is 0.0, since a store has one key for both."""
+        """(rows,) the encoded keys. -0.0 is 0.0, since a store has one key for both."""
         if not self.key:
             return [None] * rows.num_rows
         keys = rows.select(list(self.key))
@@ -105,7 +129,7 @@ class MessageForm:
             if pa.types.is_floating(keys.schema.field(name).type):
                 plain = pc.add(keys[name], pa.scalar(0.0, keys.schema.field(name).type))
                 keys = keys.set_column(place, name, plain)
-        return [text.encode() for text in json_texts(keys)]
+        return self.codec.encode_keys(keys)
 
 
 class _After(msgspec.Struct):

@@ -710,6 +710,10 @@ ELSEWHERE = {
         ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
     ),
     **dict.fromkeys(
+        ("RegistryRefusedError", "RegistryUnavailableError"),
+        ("needs a schema registry", "tests/unit/jobs/sinks/test_kafka_avro.py"),
+    ),
+    **dict.fromkeys(
         ("LoggedValueError", "LostSlotError", "OmittedValueError", "OtherColumnsError", "UnloggedChangesError"),
         ("needs a Postgres server", "tests/unit/jobs/sources/test_postgres.py"),
     ),

@@ -44,7 +44,7 @@ ROOMS = {
     "jobs/facts": (),
     "jobs/chunks": (),
     "jobs/wire": (),
-    "jobs/sinks": ("delta", "delta-spark", "iceberg", "kafka-sink", "postgres", "spark"),
+    "jobs/sinks": ("delta", "delta-spark", "iceberg", "kafka-avro", "kafka-sink", "postgres", "spark"),
     "jobs/sources": ("delta", "iceberg", "postgres", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),

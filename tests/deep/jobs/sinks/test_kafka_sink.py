@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import confluent_kafka
+import msgspec
 import pytest
 
 from tests.support.jobs.sinks.dying import KilledError, dying
 from tests.support.jobs.sinks.kafka_topics import Topics
+from tests.support.jobs.sinks.schema_registry import running_registry
 from tests.support.jobs.sinks.shop import Rows, Shop
 from tests.support.jobs.sources.kafka_broker import Broker
 from tussock.jobs.settings.process import open_meta
@@ -68,6 +70,22 @@ def test_the_messages_leave_the_rows_of_every_epoch(broker: Broker, tmp_path: Pa
         assert_equal(shop, shop.model())
         assert shop.publish() == ()
     assert topics_of(shop).epochs() == epochs
+
+
+def test_messages_in_avro_leave_the_rows_of_every_epoch(broker: Broker, tmp_path: Path) -> None:
+    with running_registry() as registry:
+        shop = shop_on(broker, tmp_path, "upsert")
+        assert isinstance(shop.settings, KafkaSettings)
+        shop.settings = msgspec.structs.replace(shop.settings, registry=registry.address)
+        for _ in range(4):
+            shop.change()
+            shop.commit()
+            shop.publish()
+            rows = {}
+            for key, value in topics_of(shop).messages_in("by_shop"):
+                rows[registry.decode(key)["shop"]] = registry.decode(value)
+            left = {(row["shop"], row["n"], row["total"]) for row in rows.values() if row is not None}
+            assert left == {*shop.model()["by_shop"]}
 
 
 def test_a_reader_sees_each_epoch_once_and_whole_though_publishers_die(broker: Broker, tmp_path: Path) -> None:

@@ -1,0 +1,178 @@
+"""Keys and rows as Avro, with their schemas in a registry (Confluent's interface and framing).
+
+    0 | id of the schema, u32 big-endian | the record in Avro's binary form
+
+    Spark                                     Avro
+    boolean, float, double, string, binary    boolean, float, double, string, bytes
+    tinyint, smallint, int; bigint            int; long
+    decimal(p,s)                              bytes, decimal
+    date; time                                int, date; long, time-micros
+    timestamp; timestamp_ntz                  long, timestamp-micros; long, local-timestamp-micros
+    array, struct, map with string keys       array, record, map
+
+Each field may be null. The subjects are `<topic>-key` and `<topic>-value`. The registry decides whether a changed
+schema is compatible with the earlier ones. Intervals, variants and other maps have no form.
+"""
+
+import base64
+import http.client
+import io
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+import fastavro
+import pyarrow as pa
+
+from tussock.jobs.settings.publishing import KafkaSettings
+from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
+from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistryUnavailableError
+from tussock.statestore.types import arrow_type, holds_variant
+
+TIMEOUT_S = 30
+_CONTENT = "application/vnd.schemaregistry.v1+json"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIMPLE = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+}
+_AS_NUMBERS = {pa.date32(): pa.int32(), pa.time64("us"): pa.int64()}  # Python's dates end in the year 9999
+
+
+class SchemaRegistry:
+    """A schema registry."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.url = settings.registry.rstrip("/")
+        login = f"{settings.registry_user}:{settings.registry_password}".encode()
+        self._headers = {"Content-Type": _CONTENT, "Accept": _CONTENT}
+        if settings.registry_user:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+
+    def register(self, subject: str, schema: Any) -> int:
+        """Return the id of a schema, which a subject gets unless it has it.
+
+        Raises RegistryUnavailableError; RegistryRefusedError, for example for an incompatible schema.
+        """
+        address = f"{self.url}/subjects/{quote(subject, safe='')}/versions"
+        body = json.dumps({"schema": json.dumps(schema)}).encode()
+        request = urllib.request.Request(address, body, self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return int(json.load(answer)["id"])
+        except urllib.error.HTTPError as err:
+            reason = f"status {err.code}{_message_of(err)}"
+            if err.code >= http.client.INTERNAL_SERVER_ERROR:
+                raise RegistryUnavailableError(self.url, reason) from err
+            raise RegistryRefusedError(self.url, subject, reason) from err
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as err:
+            raise RegistryUnavailableError(self.url, str(getattr(err, "reason", err)) or type(err).__name__) from err
+
+
+class AvroRows:
+    """The keys and rows of a topic's messages. See RowCodec."""
+
+    def __init__(self, registry: SchemaRegistry, topic: str, outline: Outline, key: Sequence[str]) -> None:
+        """Raises UnpublishableColumnError."""
+        kinds = {column.name: arrow_type(column.type) for column in outline.columns}
+        fields: dict[str, Any] = {}
+        for column in outline.columns:
+            if not _NAME.fullmatch(column.name):
+                reason = "has a name that Avro does not allow. Names there consist of A to Z, a to z, 0 to 9 and _"
+                raise UnpublishableColumnError(outline.name, column.name, reason)
+            if (form := _form_of(kinds[column.name], f"value_{column.name}")) is None:
+                reason = f"has the type {column.type}, which Avro cannot represent"
+                raise UnpublishableColumnError(outline.name, column.name, reason)
+            fields[column.name] = form
+        self._registry, self._topic = registry, topic
+        self._value = _record("value", [(column.name, fields[column.name]) for column in outline.columns])
+        self._key = _record("key", [(name, _form_of(kinds[name], f"key_{name}")) for name in key])
+
+    def encode_keys(self, keys: pa.Table) -> list[bytes]:
+        """See RowCodec."""
+        return _encode(keys, self._key, self._key_id)
+
+    def encode_rows(self, rows: pa.Table) -> list[bytes]:
+        """See RowCodec."""
+        return _encode(rows, self._value, self._value_id)
+
+    @cached_property
+    def _key_id(self) -> int:
+        return self._registry.register(f"{self._topic}-key", self._key)
+
+    @cached_property
+    def _value_id(self) -> int:
+        return self._registry.register(f"{self._topic}-value", self._value)
+
+
+def _encode(rows: pa.Table, schema: Any, schema_id: int) -> list[bytes]:
+    parsed, start = fastavro.parse_schema(schema), b"\0" + schema_id.to_bytes(4)
+    plain = rows.cast(pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema]))
+    messages = []
+    for row in plain.to_pylist(maps_as_pydicts="strict"):
+        sink = io.BytesIO(start)
+        sink.seek(len(start))
+        fastavro.schemaless_writer(sink, parsed, row)
+        messages.append(sink.getvalue())
+    return messages
+
+
+def _record(name: str, fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    shown = [{"name": field, "type": ["null", form], "default": None} for field, form in fields]
+    return {"type": "record", "name": name, "namespace": "tussock", "fields": shown}
+
+
+def _form_of(kind: pa.DataType, name: str) -> Any:
+    """Return the schema of a type; None if it has none. `name`: of a record, unique in the schema."""
+    if holds_variant(kind):
+        return None
+    if pa.types.is_decimal128(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if pa.types.is_timestamp(kind):
+        return {"type": "long", "logicalType": "local-timestamp-micros" if kind.tz is None else "timestamp-micros"}
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _form_of(field.type, f"{name}_{field.name}")) for field in kind]
+        is_whole = all(form is not None and _NAME.fullmatch(field) for field, form in fields)
+        return _record(name, fields) if is_whole else None
+    if pa.types.is_list(kind):
+        inner = _form_of(kind.value_type, f"{name}_element")
+        return inner and {"type": "array", "items": ["null", inner]}
+    if pa.types.is_map(kind):
+        inner = _form_of(kind.item_type, f"{name}_value") if kind.key_type == pa.string() else None
+        return inner and {"type": "map", "values": ["null", inner]}
+    return _SIMPLE.get(kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with numbers in place of dates and times."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_plain_type(kind.item_type)))
+    return _AS_NUMBERS.get(kind, kind)
+
+
+def _message_of(err: urllib.error.HTTPError) -> str:
+    """Return the registry's reason, with a colon before it, or an empty text."""
+    try:
+        return f": {json.load(err)['message']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
