@@ -59,14 +59,15 @@ class Turn:
         seen, since, told = b"", time.monotonic(), False
         while self._lost.is_set():
             own = self._encode_sign(0)
-            with suppress(
-                ObjectNotFoundError, RetryableError
-            ):  # it was given back, or the store does not answer: again
-                if self._objects.put_if_absent(_NAME, own):
+            with suppress(RetryableError):  # the store does not answer: again
+                now = self._read_holder()
+                if not now and self._objects.put_if_absent(_NAME, own):
                     self._lost.clear()
                     break
-                if (now := self._objects.get(_NAME)) != seen:
+                if now != seen:
                     seen, since = now, time.monotonic()
+                if not now:  # another one was first
+                    continue
                 holder = decode_json(seen, TurnHolder)
                 if time.monotonic() - since >= DEAD_S or _has_ended(holder):
                     self._objects.put(_NAME, own)
@@ -110,11 +111,16 @@ class Turn:
                     return
                 self._objects.put(_NAME, self._encode_sign(sign := sign + 1))
 
-    def _is_ours(self) -> bool:
+    def _read_holder(self) -> bytes:
+        """Return the object of the process that has the turn; empty if none has it. A GET costs less than a PUT."""
         try:
-            return decode_json(self._objects.get(_NAME), TurnHolder).writer == self._writer
+            return self._objects.get(_NAME)
         except ObjectNotFoundError:
-            return False
+            return b""
+
+    def _is_ours(self) -> bool:
+        now = self._read_holder()
+        return bool(now) and decode_json(now, TurnHolder).writer == self._writer
 
     def _encode_sign(self, number: int) -> bytes:
         return msgspec.json.encode(TurnHolder(self._writer, socket.gethostname(), os.getpid(), number))

@@ -15,8 +15,7 @@ from tests.support.waiting import eventually
 from tussock.statestore.meta.store import MetaStore
 
 PATIENCE_S = 120.0
-PAUSE_S = 0.01
-VERSIONS_PER_EPOCH = 2  # the commit and the publish
+PAUSE_S = 0.05
 
 
 class Folder:
@@ -53,22 +52,33 @@ def assert_counted_once(meta: MetaStore, folder: Folder) -> None:
     assert rows(meta, "sizes") == sorted(Counter(folder.counts.values()).items(), key=repr)
 
 
+def publish_next(meta: MetaStore, folder: Folder, draw: random.Random) -> None:
+    """Let a file arrive, and wait until readers see rows of it. Files never come faster than epochs take them."""
+    seen = newest_published(meta)
+    folder.add_file(draw)
+    eventually("the file is published", lambda: newest_published(meta) > seen, PATIENCE_S)
+
+
+def newest_published(meta: MetaStore) -> int:
+    """The newest epoch that readers see."""
+    return meta.read_latest().published
+
+
 def kill_two_processes(meta: MetaStore, files: Path, store: Path, epochs: int, chance: float) -> int:
     """Let two processes run epochs while files arrive, and kill one now and then. Returns the number of kills.
 
     Args:
-        chance: of a kill, per file.
+        chance: of a kill, per epoch, at a random moment of it.
 
     Raises AssertionError if a row is lost or counted twice.
     """
     draw, folder, pause = random.Random(1), Folder(files), Event()
-    running = [start(store) for _ in range(2)]
-    first, kills = meta.read_latest().id, 0
+    running, kills, done = [start(store) for _ in range(2)], 0, 0
     try:
-        while meta.read_latest().id - first < epochs * VERSIONS_PER_EPOCH or not kills:
-            folder.add_file(draw)
-            pause.wait(draw.uniform(0, 0.1))
+        while done < epochs or not kills:
             if draw.random() < chance:
+                folder.add_file(draw)
+                pause.wait(draw.uniform(0, 0.4))  # an epoch takes a tenth of a second, or longer on a busy machine
                 at = draw.randrange(2)
                 running[at].kill()
                 running[at].communicate()
@@ -76,6 +86,8 @@ def kill_two_processes(meta: MetaStore, files: Path, store: Path, epochs: int, c
                 running[at] = start(store)
                 if kills % 10 == 0:
                     assert_counted_once(open_store(store, "reader"), folder)
+            publish_next(meta, folder, draw)
+            done += 1
         assert_counted_once(open_store(store, "reader"), folder)
     finally:
         for process in running:

@@ -4,12 +4,11 @@ import os
 import random
 import subprocess
 from pathlib import Path
-from threading import Event
 
 import pytest
 
 from tests.support.jobs.driver.embedded import open_store
-from tests.support.resident_kills import VERSIONS_PER_EPOCH, Folder, assert_counted_once, kill_two_processes, start
+from tests.support.resident_kills import Folder, assert_counted_once, kill_two_processes, publish_next, start
 from tests.unit.jobs.facts.test_status import files, shop
 from tussock.statestore.meta.store import MetaStore
 
@@ -28,14 +27,12 @@ def test_each_row_is_counted_once_under_kills_of_two_processes(shop: MetaStore, 
 
 
 def test_memory_and_descriptors_stay_flat(shop: MetaStore, files: Path, tmp_path: Path) -> None:
-    draw, folder, pause = random.Random(2), Folder(files), Event()
+    draw, folder, sizes = random.Random(2), Folder(files), list[tuple[int, float]]()
     process = start(tmp_path / "store")
-    first, sizes = shop.read_latest().id, list[tuple[int, float]]()
     try:
-        for tenth in range(1, 11):
-            while shop.read_latest().id - first < tenth * EPOCHS * VERSIONS_PER_EPOCH // 10:
-                folder.add_file(draw)
-                pause.wait(0.02)
+        for _ in range(10):
+            for _ in range(EPOCHS // 10):
+                publish_next(shop, folder, draw)
             sizes.append(descriptors_and_mb(process))
         assert_counted_once(open_store(tmp_path / "store", "reader"), folder)
     finally:
