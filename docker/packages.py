@@ -9,8 +9,8 @@ import tomllib
 from pathlib import Path
 
 EXTRAS = (
-    "airflow", "clouds", "delta", "delta-spark", "dialects", "iceberg", "kafka", "kafka-sink", "postgres", "quality",
-    "s3", "spark",
+    "airflow", "clouds", "delta", "delta-spark", "dialects", "iceberg", "kafka", "kafka-avro", "kafka-sink", "postgres",
+    "quality", "s3", "spark",
 )  # fmt: skip
 GROUPS = ("build", "demo")
 
