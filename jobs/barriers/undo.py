@@ -4,8 +4,8 @@ Its epoch is an ordinary one, whose rows are the difference (jobs/driver/undo.py
 epoch, with these differences:
 
     relations that came since then     are dropped
-    relations that ended since then    begin again under another id, with their state tables. Readers of the epochs
-                                       between must not see them, and readers of changes must see that they are new
+    relations that ended since then,   begin again under another id, with their state tables. Readers of the epochs
+    tables with other columns then     between see the others, and readers of changes must see that these are new
     holds of sources, rules of zones   stay as they are
 """
 
@@ -77,7 +77,6 @@ def inject_undo(meta: MetaStore, to: int, *, keeps_input: bool | None, run: Mapp
         remedy = "Finish it with `tussock epoch`. Then undo again."
         raise CannotUndoError(to, "an epoch has begun and is not committed", remedy)
     before = meta.version_when(to)
-    _require_possible(version, before, to)
     if took := _sources_with_input(meta, version, before, to):
         if keeps_input is None:
             raise UndoInputError(to, tuple(relation.name for relation in took))
@@ -102,8 +101,9 @@ def inject_undo(meta: MetaStore, to: int, *, keeps_input: bool | None, run: Mapp
 def restored_catalog(now: Catalog, before: Catalog, to: int, epoch: int) -> Catalog:
     """The catalog of `epoch`, whose relations are those of epoch `to`."""
     current = {r.id: r for r in now.live_relations()}
-    wanted = [r for r in before.live_relations() if r.created <= to]
-    ended = [r.id for r in wanted if r.id not in current]
+    columns = _columns_by_table(now)
+    wanted = [_with_retired(r, columns) for r in before.live_relations() if r.created <= to]
+    ended = [r.id for r in wanted if r.id not in current or r.state_tables != current[r.id].state_tables]
     ids = {old: now.next_relation_id + i for i, old in enumerate(ended)}
     restored = {}
     for relation in wanted:
@@ -137,6 +137,25 @@ def taken_table_of(relation: Relation) -> TableSchema | None:
 def records_files(table: TableSchema) -> bool:
     """Whether a table of taken input has a row per file."""
     return any(column.name == _FILE_COLUMN for column in table.columns)
+
+
+def _columns_by_table(catalog: Catalog) -> dict[int, set[str]]:
+    """The names of all columns that rows of a table contain, by its id."""
+    names: dict[int, set[str]] = {}
+    for relation in catalog.relations:
+        for table in relation.state_tables:
+            names.setdefault(table.table_id, set()).update((column.name for column in table.columns), table.retired)
+    return names
+
+
+def _with_retired(relation: Relation, columns: Mapping[int, set[str]]) -> Relation:
+    """A relation of an earlier epoch whose tables know the columns that they lack and their rows contain."""
+
+    def with_retired(table: TableSchema) -> TableSchema:
+        lacking = columns.get(table.table_id, set()).difference(column.name for column in table.columns)
+        return msgspec.structs.replace(table, retired=tuple(sorted(lacking.union(table.retired))))
+
+    return msgspec.structs.replace(relation, state_tables=tuple(map(with_retired, relation.state_tables)))
 
 
 def _with_ids(relation: Relation, ids: Mapping[int, int]) -> Relation:
@@ -181,18 +200,6 @@ def _require_quiet(meta: MetaStore, version: HummockVersion, to: int) -> None:
     if (waiting := meta.log_end() - version.log_end) > 0:
         what = f"{waiting} statements wait for an epoch" if waiting > 1 else "a statement waits for an epoch"
         raise CannotUndoError(to, what, "Run `tussock epoch`. Then undo again, which takes their effect back too.")
-
-
-def _require_possible(version: HummockVersion, before: HummockVersion, to: int) -> None:
-    if before.catalog.builds:
-        views = ", ".join(r.name for build in before.catalog.builds for r in build.relations)
-        raise CannotUndoError(to, f"{views} was being built then", "Choose an epoch before or after the build.")
-    current = {r.id: r for r in version.catalog.relations}
-    for relation in before.catalog.live_relations():
-        there = current.get(relation.id)
-        if relation.created <= to and there is not None and there.state_tables != relation.state_tables:
-            reason = f"{relation.kind} {relation.name!r} has other columns since then"
-            raise CannotUndoError(to, reason, "Choose an epoch after that change.")
 
 
 def _sources_with_input(

@@ -64,10 +64,10 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     """The catalog with more columns in a table. Its readers keep reading the same columns.
 
     The row id of a table without a key stays the last column, so the new columns are stored before it. The state table
-    names them with the next unused names of the form c0, c1, ….
+    names them with its next unused names.
     """
     relation, definition = _find_unaltered(catalog, statement.table)
-    own, all_columns = len(statement.table.fields), len(definition.output.types)
+    own = len(statement.table.fields)
     added = statement.to.fields[own:]
 
     def shift_column(column: int) -> int:
@@ -75,7 +75,7 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
 
     types = (*definition.output.types[:own], *(f.type for f in added), *definition.output.types[own:])
     (rows,) = relation.state_tables
-    names = (f"c{all_columns + i}" for i in range(len(added)))
+    names = rows.unused_names(len(added))
     new = (ColumnSpec(n, f.type, held) for n, f, held in zip(names, added, statement.held, strict=True))
     rows = msgspec.structs.replace(
         rows,

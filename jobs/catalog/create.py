@@ -170,11 +170,12 @@ def with_stored_columns(
 
 def _with_columns_of(was: TableSchema, now: TableSchema) -> TableSchema:
     """A table with the further columns of `now`, NULL in the rows that it has."""
+    new = now.columns[len(was.columns) :]
     added = (
-        msgspec.structs.replace(c, missing=value_bytes(pa.nulls(1, arrow_type(c.type))))
-        for c in now.columns[len(was.columns) :]
+        ColumnSpec(name, c.type, value_bytes(pa.nulls(1, arrow_type(c.type))))
+        for name, c in zip(was.unused_names(len(new)), new, strict=True)
     )
-    return msgspec.structs.replace(now, columns=(*was.columns, *added))
+    return msgspec.structs.replace(now, columns=(*was.columns, *added), retired=was.retired)
 
 
 def _make_relation(

@@ -32,7 +32,7 @@ from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
 from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, share_of
-from tussock.statestore.hummock.row_shape import shape_of
+from tussock.statestore.hummock.row_shape import differs_from_sections, rows_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
 from tussock.statestore.hummock.sst_format import (
@@ -65,7 +65,7 @@ class TableInput(msgspec.Struct, frozen=True):
 
     table_id: int
     below: tuple[KeyRange, ...]  # ranges that may hold older rows outside the task; tombstones stay there
-    columns: tuple[ColumnSpec, ...] = ()  # if columns were added to the table: added to older sections here
+    columns: tuple[ColumnSpec, ...] = ()  # if its sections have different columns: those of the outputs
 
 
 class MergePiece(msgspec.Struct, frozen=True):
@@ -118,8 +118,10 @@ def plan_merge(
     ids = sorted({s.table_id for level in inputs for sst in level for s in sst.sections} - dropped)
     if not ids:
         return MergePlan(kept, ())
-    grown = _grown_tables(version)
-    tables = tuple(TableInput(i, tuple(_older_ranges(version, names, task.target, i)), grown.get(i, ())) for i in ids)
+    columns = _columns_of_altered(version)
+    tables = tuple(
+        TableInput(i, tuple(_older_ranges(version, names, task.target, i)), columns.get(i, ())) for i in ids
+    )
     bounds: list[bytes | None] = [
         None,
         *_piece_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),
@@ -155,10 +157,19 @@ def _inputs_by_level(version: HummockVersion, task: CompactionTask) -> tuple[tup
     return tuple(ssts_by_level)
 
 
-def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
-    """The columns, by table id, of tables to which columns were added."""
-    tables = (table for relation in version.catalog.stored_relations() for table in relation.state_tables)
-    return {table.table_id: table.columns for table in tables if any(column.missing for column in table.columns)}
+def _columns_of_altered(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
+    """The columns, by table id, of tables whose sections have different columns.
+
+    After an undo, two relations have the same table, with the columns of different readable epochs. Its rows keep the
+    columns of both.
+    """
+    tables = [table for relation in version.catalog.stored_relations() for table in relation.state_tables]
+    altered = {table.table_id for table in tables if differs_from_sections(table)}
+    columns: dict[int, dict[str, ColumnSpec]] = {}
+    for table in tables:
+        if table.table_id in altered:
+            columns.setdefault(table.table_id, {}).update((column.name, column) for column in table.columns)
+    return {table_id: tuple(by_name.values()) for table_id, by_name in columns.items()}
 
 
 def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:
@@ -231,7 +242,7 @@ def _kept_rows(
 ) -> Iterator[pa.Table]:
     """The remaining rows of one table in order, all with the same schema."""
     readers = source.open_ssts([ref.sst for ref in refs])
-    shape = shape_of(table.columns)
+    shape = rows_of(table.columns) if table.columns else None
     opened = {
         id(ref): OpenSection(reader, reader.open_section(table.table_id, shape))
         for ref, reader in zip(refs, readers, strict=True)

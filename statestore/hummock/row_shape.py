@@ -1,7 +1,8 @@
-"""The current columns of a table whose oldest sections were written before some of them were added.
+"""The current columns of a table that has sections with other columns: some were added later, or removed by an undo.
 
 A section keeps the columns that it was written with. Readers find them by name, since names are never reused in a
-table, and fill missing columns with `ColumnSpec.missing`. Compaction rewrites a section with all current columns.
+table, and fill missing columns with `ColumnSpec.missing`. Compaction rewrites a section with the columns of all
+readable epochs.
 """
 
 import hashlib
@@ -12,13 +13,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.meta.catalog import ColumnSpec
+from tussock.statestore.meta.catalog import ColumnSpec, TableSchema
 from tussock.statestore.types import arrow_type
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """A table's row columns, some of them added after the table had rows."""
+    """A table's row columns, which differ from those of older sections."""
 
     schema: pa.Schema
     missing: Mapping[str, pa.Array]  # added column -> its value in older rows
@@ -31,7 +32,7 @@ class RowShape:
         return names
 
     def widen_rows(self, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Add missing columns to rows. Cost: a constant per added column.
+        """Add missing columns to rows, and leave others out. Cost: a constant per added column.
 
         Args:
             columns: the result's columns; None: all.
@@ -45,11 +46,19 @@ class RowShape:
         return pa.RecordBatch.from_arrays(arrays, schema=wanted) if len(wanted) else rows
 
 
-def shape_of(columns: Sequence[ColumnSpec]) -> RowShape | None:
-    """The shape of a table's rows, or None if no column was ever added."""
+def shape_of(table: TableSchema) -> RowShape | None:
+    """The shape of a table's rows, or None if all its sections have the same columns."""
+    return rows_of(table.columns) if differs_from_sections(table) else None
+
+
+def differs_from_sections(table: TableSchema) -> bool:
+    """Whether sections of a table may have other columns than the table."""
+    return bool(table.retired) or any(column.missing for column in table.columns)
+
+
+def rows_of(columns: Sequence[ColumnSpec]) -> RowShape:
+    """The shape of rows with these columns."""
     added = {c.name: value_of(c.missing) for c in columns if c.missing}
-    if not added:
-        return None
     digest = hashlib.blake2b(msgspec.json.encode(columns), digest_size=16).hexdigest()
     return RowShape(pa.schema([(c.name, arrow_type(c.type)) for c in columns]), added, digest)
 

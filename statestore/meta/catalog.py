@@ -36,11 +36,13 @@ class KeyColumn(msgspec.Struct, frozen=True):
     nulls_last: bool = False
 
 
-class TableSchema(msgspec.Struct, frozen=True):
+class TableSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A state table: `table_id | vnode | primary key -> row`.
 
     `key` lists the primary key's columns in key order. `distribution` lists the columns that are hashed to the vnode,
     in hash order; all of them belong to the key. An empty distribution is a singleton: all rows are in vnode 0.
+
+    `retired`: names of columns that an undo has removed. Stored rows may still contain them.
     """
 
     table_id: int
@@ -48,6 +50,12 @@ class TableSchema(msgspec.Struct, frozen=True):
     columns: tuple[ColumnSpec, ...]
     key: tuple[KeyColumn, ...]
     distribution: tuple[int, ...]
+    retired: tuple[str, ...] = ()
+
+    def unused_names(self, count: int) -> list[str]:
+        """Names for more columns, which no stored row contains. Requires: its columns are named c0, c1, …."""
+        first = len(self.columns) + len(self.retired)
+        return [f"c{place}" for place in range(first, first + count)]
 
 
 class RelationKind(StrEnum):

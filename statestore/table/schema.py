@@ -96,7 +96,7 @@ class TableLayout:
         self.schema = schema
         self.vnode_count = vnode_count
         self.rows = row_schema(schema)
-        self.shape = shape_of(schema.columns)  # None: no column was ever added
+        self.shape = shape_of(schema)  # None: all sections have these columns
         self.keys = key_schema(schema)
         self.key_columns = tuple(part.column for part in schema.key)
         # Positions in the key.

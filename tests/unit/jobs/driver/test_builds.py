@@ -23,6 +23,7 @@ from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.support.jobs.quality.hidden_views import hidden_views
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.undo import inject_undo
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.builds import BeingBuiltError
 from tussock.jobs.catalog.definition import UnknownRelationError, find_relation
@@ -316,6 +317,24 @@ def test_another_statement_about_a_view_ends_its_build_and_removes_its_rows(
     if isinstance(statement, Transaction) and len(statement.statements) == 1:
         wanted = answers(t, u, per_g=PER_G, per_n=PER_N)
         assert {name: rows(meta, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_an_undo_to_an_epoch_of_a_build_gives_the_build_up(meta: MetaStore, finished: bool) -> None:
+    t, u = replace_per_g(meta)
+    during = meta.read_latest().epoch
+    insert(meta, "t", (1000, 39, 7))
+    next_barrier(meta, None if finished else MAX_BYTES)
+    assert bool(meta.read_latest().catalog.builds) is not finished
+    run_epoch(LocalRunner(), meta, inject_undo(meta, during, keeps_input=None, run={}))
+    assert not meta.read_latest().catalog.builds
+    wanted = answers(t, u, per_g=PER_G, per_n=PER_N)
+    assert {name: rows(meta, name) for name in wanted} == wanted
+    append(meta, replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1))))
+    insert(meta, "u", (1000, 39, 7))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    wanted = answers(t, [*u, (1000, 39, 7)], per_g=FEW, per_n=PER_N)
+    assert {name: rows(meta, name) for name in wanted} == wanted
 
 
 def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_barrier(meta: MetaStore) -> None:

@@ -14,7 +14,8 @@ from pyarrow import orc
 from tests.support.jobs.driver.embedded import append, new_store, restate, rows
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.barriers.undo import inject_undo
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner, no_spark
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
@@ -349,3 +350,33 @@ def test_the_header_of_an_avro_file_has_its_columns(tmp_path: Path) -> None:
         "number bigint",
         "choice struct<member0:string,member1:boolean>",
     ]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_undo_takes_a_column_back_that_a_file_brought_and_its_file_brings_it_again(
+    tmp_path: Path, keyed: bool
+) -> None:
+    folder = tmp_path / "in"
+    write(folder / "1.parquet", "parquet", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    meta = new_store(tmp_path / "store")
+    append(meta, keyed_source(folder, "upsert") if keyed else source(folder, "parquet", "evolve"))
+    append(meta, CreateView("narrow", "SELECT *", Scan("people", (0, 1), FIELDS)))
+    advance_store(LocalRunner(), meta)
+    good = meta.read_latest().epoch
+    write(folder / "2.parquet", "parquet", [{"id": 3, "name": "c", "city": "Bern"}])
+    advance_store(LocalRunner(), meta)
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2), WITH_CITY)))
+    advance_store(LocalRunner(), meta)
+    bad = meta.read_latest().epoch
+
+    for to, columns, last in ((good, 2, 2), (bad, 3, 3), (good, 2, 2)):
+        run_epoch(LocalRunner(), meta, inject_undo(meta, to, keeps_input=False, run={}))
+        assert len(columns_of(meta)) == columns
+        assert rows(meta, "narrow") == [(1, "a"), (2, "b"), (3, "c")][:last]
+    advance_store(LocalRunner(), meta)
+    assert columns_of(meta) == ["id bigint", "name string", "city string"]
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2), WITH_CITY)))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "wide") == [(1, "a", None), (2, "b", None), (3, "c", "Bern")]
+    if keyed:
+        assert rows(meta, "people") == rows(meta, "wide")

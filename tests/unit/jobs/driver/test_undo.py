@@ -39,9 +39,15 @@ from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedE
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.progress import no_progress
 
-UNKNOWN = value_bytes(pa.array([None], pa.int32()))
 K, G, A = Field("k", "int"), Field("g", "int"), Field("a", "int")
-TABLE = CreateTable("t", (K, G, A), (0,))
+
+
+def with_columns(count: int) -> CreateTable:
+    """The table t with this many added columns."""
+    return CreateTable("t", (K, G, A, *(Field(f"b{i}", "int") for i in range(count))), (0,))
+
+
+TABLE = with_columns(0)
 
 
 def sums(of: int) -> CreateView:
@@ -68,9 +74,14 @@ def counted(folder: Path) -> tuple[CreateSource, CreateView]:
 
 @dataclass(frozen=True)
 class World:
-    """The state of an epoch. `of`: the column that `sums` adds; 0: there is no view."""
+    """The state of an epoch.
 
-    table: dict[int, tuple[int, int]] = field(default_factory=dict)
+    `table`: group, amount, and the values of added columns, by key. `defaults`: of the added columns. `of`: the column
+    that `sums` adds; 0: there is no view.
+    """
+
+    table: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    defaults: tuple[int, ...] = ()
     of: int = 2
     has_reader: bool = True
     read: frozenset[int] = frozenset()  # numbers of the files whose rows count
@@ -78,11 +89,11 @@ class World:
 
     def rows(self) -> dict[str, list[tuple[object, ...]]]:
         groups: dict[int, list[int]] = defaultdict(list)
-        for k, (g, a) in self.table.items():
+        for k, (g, a, *_) in self.table.items():
             groups[g].append((k, g, a)[self.of])
         values = [n % 3 for n in self.read]
         of_views: dict[str, list[tuple[object, ...]]] = {
-            "t": [(k, g, a) for k, (g, a) in self.table.items()],
+            "t": [(k, *values) for k, values in self.table.items()],
             "counted": [(v, values.count(v)) for v in set(values)],
         }
         if self.of:
@@ -109,8 +120,20 @@ class Pipeline:
         self.worlds[epoch(self.meta).epoch] = self.world
 
     def insert(self, *values: tuple[int, int, int]) -> None:
-        insert(self.meta, "t", *values)
-        self.world = replace(self.world, table={**self.world.table, **{k: (g, a) for k, g, a in values}})
+        """Insert rows; their values in added columns are their keys."""
+        rows = [(*row, *(row[0] for _ in self.world.defaults)) for row in values]
+        names = [f.name for f in with_columns(len(self.world.defaults)).fields]
+        given = pa.table({name: pa.array([row[i] for row in rows], pa.int32()) for i, name in enumerate(names)})
+        append(self.meta, StatementWriter(self.meta).store_insert("t", given))
+        self.world = replace(self.world, table={**self.world.table, **{row[0]: row[1:] for row in rows}})
+
+    def add_column(self, default: int) -> None:
+        """Add a column to the table. Another one may have had its name."""
+        before, count = self.world, len(self.world.defaults)
+        held = value_bytes(pa.array([default], pa.int32()))
+        append(self.meta, AddColumns(with_columns(count), with_columns(count + 1), (held,)))
+        table = {k: (*values, default) for k, values in before.table.items()}
+        self.world = replace(before, table=table, defaults=(*before.defaults, default))
 
     def add_file(self) -> None:
         rows_of_file = pa.table({"a": pa.array([self.file_count % 3], pa.int32())})
@@ -165,7 +188,7 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.deep) for seed in ran
 def test_after_any_undo_the_store_has_the_old_rows_and_goes_on_from_them(pipeline: Pipeline, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(14):
-        action = rng.choice(["insert", "insert", "file", "replace", "drop", "undo", "undo", "compact"])
+        action = rng.choice(["insert", "insert", "file", "replace", "drop", "column", "undo", "undo", "compact"])
         if action == "undo" and len(pipeline.worlds) > 1:
             to = rng.choice([e for e in pipeline.worlds if e != max(pipeline.worlds)])
             pipeline.undo(to, keeps=rng.random() < 0.5)
@@ -180,6 +203,8 @@ def test_after_any_undo_the_store_has_the_old_rows_and_goes_on_from_them(pipelin
                 pipeline.drop_reader()
             elif action == "file":
                 pipeline.add_file()
+            elif action == "column":
+                pipeline.add_column(rng.randrange(100, 200))
             pipeline.insert(*((rng.randrange(9), rng.randrange(3), rng.randrange(100)) for _ in range(3)))
             pipeline.take_files()
             pipeline.run_epoch()
@@ -187,7 +212,8 @@ def test_after_any_undo_the_store_has_the_old_rows_and_goes_on_from_them(pipelin
     stored = StoredRows(pipeline.meta)
     for at, world in pipeline.worlds.items():  # the epochs before an undo keep their rows
         for name, wanted in world.rows().items():
-            found = [tuple(row.values()) for row in stored.read(name, epoch=at).to_pylist()]
+            width = len(wanted[0]) if wanted else 0  # columns that were added later have their default
+            found = [tuple(row.values())[:width] for row in stored.read(name, epoch=at).to_pylist()]
             assert sorted(found, key=repr) == wanted, (name, at)
 
 
@@ -250,23 +276,60 @@ def test_what_cannot_be_undone_is_refused_and_changes_nothing(pipeline: Pipeline
     pipeline.assert_agrees()
 
 
-def test_epochs_before_a_new_column_are_refused_and_later_ones_return(pipeline: Pipeline) -> None:
+def test_an_undo_takes_a_column_back_and_another_undo_brings_it_again(pipeline: Pipeline) -> None:
     pipeline.insert((1, 1, 1), (2, 2, 2))
     pipeline.run_epoch()
-    before = max(pipeline.worlds)
-    append(pipeline.meta, AddColumns(TABLE, CreateTable("t", (*TABLE.fields, Field("b", "int")), (0,)), (UNKNOWN,)))
-    after = epoch(pipeline.meta).epoch
-    with pytest.raises(CannotUndoError, match=r"table 't' has other columns since then.*Choose an epoch after"):
-        inject_undo(pipeline.meta, before, keeps_input=None, run={})
-    assert pipeline.meta.open_barrier() is None
-    old = rows(pipeline.meta, "t")
-    given = pa.table({name: pa.array([3], pa.int32()) for name in "kgab"})
-    append(pipeline.meta, StatementWriter(pipeline.meta).store_insert("t", given))
-    epoch(pipeline.meta)
-    assert rows(pipeline.meta, "t") == [*old, (3, 3, 3, 3)]
-    run_epoch(LocalRunner(), pipeline.meta, inject_undo(pipeline.meta, after, keeps_input=None, run={}))
-    assert rows(pipeline.meta, "t") == old == [(1, 1, 1, None), (2, 2, 2, None)]
-    assert rows(pipeline.meta, "sums") == pipeline.world.rows()["sums"]
+    narrow = max(pipeline.worlds)
+    pipeline.add_column(100)
+    pipeline.insert((2, 2, 3), (3, 3, 3))
+    pipeline.run_epoch()
+    wide = max(pipeline.worlds)
+    without = pipeline.undo(narrow, keeps=False)
+    assert rows(pipeline.meta, "t") == [(1, 1, 1), (2, 2, 2)]
+    pipeline.add_column(200)
+    pipeline.run_epoch()
+    assert rows(pipeline.meta, "t") == [(1, 1, 1, 200), (2, 2, 2, 200)]
+    pipeline.undo(wide, keeps=False)
+    assert rows(pipeline.meta, "t") == [(1, 1, 1, 100), (2, 2, 3, 2), (3, 3, 3, 3)]
+    pipeline.undo(without, keeps=False)
+    pipeline.assert_agrees()
+
+
+def test_compaction_keeps_the_columns_of_all_readable_epochs(pipeline: Pipeline) -> None:
+    pipeline.insert((1, 1, 1))
+    pipeline.run_epoch()
+    narrow = max(pipeline.worlds)
+    pipeline.add_column(100)
+    pipeline.insert((2, 2, 2))
+    pipeline.run_epoch()
+    wide = max(pipeline.worlds)
+    pipeline.undo(narrow, keeps=False)
+    pipeline.add_column(200)
+    pipeline.insert((3, 3, 3))
+    pipeline.run_epoch()
+    compact(open_pipeline_store(str(pipeline.folder / "store")), full=True, on_spark=False, progress=no_progress)
+    pipeline.assert_agrees()
+    assert StoredRows(pipeline.meta).read("t", epoch=wide).sort_by("k").to_pylist() == [
+        {"k": 1, "g": 1, "a": 1, "b0": 100},
+        {"k": 2, "g": 2, "a": 2, "b0": 2},
+    ]
+
+
+def test_compaction_goes_on_when_the_last_epoch_with_a_removed_column_has_ended(pipeline: Pipeline) -> None:
+    pipeline.insert((1, 1, 1))
+    pipeline.run_epoch()
+    narrow = max(pipeline.worlds)
+    pipeline.add_column(100)
+    pipeline.insert((2, 2, 2))
+    pipeline.run_epoch()
+    undone = pipeline.undo(narrow, keeps=False)
+    pipeline.insert((3, 3, 3))
+    pipeline.run_epoch()
+    pipeline.meta.publish(max(pipeline.worlds))
+    version = pipeline.meta.raise_floor(undone + 1)
+    assert [r.name for r in version.catalog.relations].count("t") == 1
+    compact(open_pipeline_store(str(pipeline.folder / "store")), full=True, on_spark=False, progress=no_progress)
+    pipeline.assert_agrees()
 
 
 def test_an_undo_takes_the_new_name_of_a_column_back(pipeline: Pipeline) -> None:
