@@ -99,7 +99,7 @@ def announce_changes(
     outlets, since Airflow emits an event for each asset that is in the list when the task ends. A run on a branch emits
     none, because the assets are the parent's.
     """
-    if branch_in(context):
+    if branch_in(context) or pipeline.branch:
         announce_nothing(context)
         return
     aliases = {subject: alias_of(pipeline.name, subject) for subject in subjects}

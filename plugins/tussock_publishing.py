@@ -213,7 +213,7 @@ class PublishViews(AnnouncingTask):
         with no_retry(self.pipeline_name, context):
             published = publish_checked_epoch(self.opened(context), _committed_epoch(context))
             announce_changes(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
-        self.published = None if branch_in(context) else published
+        self.published = None if branch_in(context) or self.pipeline.branch else published
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         return {"epoch": str(published.epoch), "version": str(published.version), **held}
 

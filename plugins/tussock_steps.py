@@ -38,7 +38,7 @@ def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
     """Open a pipeline with its store, for a task, which then prints rows only if all readers of its DAG may see them.
 
     Args:
-        branch: of the store; empty: the store itself.
+        branch: of the store; empty: the store itself, or the branch that is the store of the environment.
 
     Raises:
         BranchGoneError: no open branch has this name.
@@ -50,9 +50,9 @@ def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
     from tussock.jobs.settings.branches import at_its_store
 
     leave_pandas()
-    pipeline = pipeline_of(name)
+    pipeline = at_its_store(pipeline_of(name), branch)
     prints_for_airflow(pipeline.pages.rows)
-    return open_pipeline(at_its_store(pipeline, branch)) if branch else open_at_home(pipeline)
+    return open_pipeline(pipeline) if pipeline.branch else open_at_home(pipeline)
 
 
 def airflow_home() -> Path:

@@ -32,7 +32,7 @@ from tussock.jobs.settings.row_values import without_values
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
-from tussock.statestore.meta.errors import NotInitialisedError
+from tussock.statestore.meta.errors import BranchGoneError, NotInitialisedError
 
 # An epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch.
 STUCK = timedelta(minutes=15)
@@ -208,6 +208,9 @@ def _unreadable_store(err: Exception, store: str) -> Trouble:
 
 def _missing_store(pipeline: Pipeline) -> Trouble:
     """Return the note of a pipeline without a store: nothing here shows whether it ever had one."""
+    if pipeline.branch:
+        do = "If the store of its parent exists, the next command or run of the environment begins the branch."
+        return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist", do, wrong=False)
     do = (
         f"For a new pipeline, `tussock apply {pipeline.argument}` or its deploy DAG creates it. Otherwise correct "
         "`store` in pipeline.toml, or bring its objects back: an apply would process all input again."
@@ -233,7 +236,7 @@ def trouble_of_unopened(err: Exception, pipeline: Pipeline | None, store: str = 
     match err:
         case PipelineError() | UnknownEnvironmentError():
             return _broken_definition(err)
-        case NotInitialisedError() if pipeline is not None:
+        case NotInitialisedError() | BranchGoneError() if pipeline is not None:
             return _missing_store(pipeline)
         case _:
             return _unreadable_store(err, store if pipeline is None else pipeline.store)

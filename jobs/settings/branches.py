@@ -2,11 +2,12 @@
 
 import dataclasses
 
-from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.settings.pipeline import FILE, Pipeline, load_pipeline, parent_environment
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import BranchedBranchError, NotInitialisedError
-from tussock.statestore.objectstore.branch import SCHEME
+from tussock.statestore.meta.store import MetaStore
 
 VARIABLE = "TUSSOCK_BRANCH"
 
@@ -34,30 +35,47 @@ def branch_address(store: str, name: str) -> str:
         raise ParentGoneError(name, err.uri) from err
 
 
-def parent_environment(store: str) -> str | None:
-    """The environment in `store = "branch:prod"` of an environment; None for other stores."""
-    name = store.removeprefix(SCHEME)
-    return name if name != store and name.isidentifier() else None
+def parent_of(pipeline: Pipeline) -> Pipeline | None:
+    """The pipeline in the environment of which its store is a branch; None if `store` is an address.
+
+    Raises: as `load_pipeline` for that environment; PipelineError if its store is a branch too.
+    """
+    if (environment := parent_environment(pipeline.store)) is None:
+        return None
+    parent = load_pipeline(pipeline.folder, environment)
+    if parent.branch:
+        expected = f"an environment whose store is an address; that of {environment} is a branch too"
+        raise PipelineError(
+            str(pipeline.folder / FILE), f"env.{pipeline.environment}.store", repr(pipeline.store), expected
+        )
+    return parent
 
 
 def at_its_store(pipeline: Pipeline, branch: str = "") -> Pipeline:
     """Return the pipeline on a branch of its store, or at its store if `branch` is empty.
 
     If the pipeline's environment is a branch of another one, this branch is its store. It has the name of the
-    environment, and begins if it does not exist.
+    environment, and begins if it does not exist. A repetition has no effect.
 
-    Raises: BranchedBranchError if such an environment is combined with another branch; as `branch_address`, as
-        `load_pipeline` for the other environment, and as MetaStore.open_branch.
+    Raises: BranchedBranchError if such an environment is combined with another branch; ParentGoneError; as `parent_of`
+        and MetaStore.open_branch.
     """
-    if (environment := parent_environment(pipeline.store)) is None:
-        return on_branch(pipeline, branch) if branch else pipeline
-    if branch not in ("", pipeline.environment):
-        raise BranchedBranchError(pipeline.environment)
-    parent = load_pipeline(pipeline.folder, environment)
+    if (parent := parent_of(pipeline)) is None:
+        return pipeline if branch in ("", pipeline.branch) else on_branch(pipeline, branch)
+    if branch not in ("", pipeline.branch):
+        raise BranchedBranchError(pipeline.branch)
     meta = open_meta(parent.store)
-    if all(branch.name != pipeline.environment for branch in meta.read_latest().branches):
-        meta.open_branch(pipeline.environment)
-    return on_branch(dataclasses.replace(pipeline, store=parent.store), pipeline.environment)
+    try:
+        if all(opened.name != pipeline.branch for opened in meta.read_latest().branches):
+            meta.open_branch(pipeline.branch)
+    except NotInitialisedError as err:
+        raise ParentGoneError(pipeline.branch, err.uri) from err
+    return on_branch_of(pipeline, meta)
+
+
+def on_branch_of(pipeline: Pipeline, parent: MetaStore) -> Pipeline:
+    """Return a pipeline whose environment is a branch, at its branch of the parent. Raises BranchGoneError."""
+    return dataclasses.replace(pipeline, store=parent.branch(pipeline.branch).objects.uri)
 
 
 def on_branch(pipeline: Pipeline, name: str) -> Pipeline:

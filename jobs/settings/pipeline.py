@@ -238,7 +238,8 @@ class UnknownPipelineError(InputError):
 class Pipeline:
     """A checked pipeline.toml. `store` and `data` are absolute paths or `s3://` addresses.
 
-    `environment` is the chosen table of `[env]`; empty if none was chosen.
+    `environment` is the chosen table of `[env]`; empty if none was chosen. If its store is a branch of another
+    environment, `store` is not an address until `at_its_store` (tussock.jobs.settings.branches) has found the branch.
     """
 
     name: str
@@ -566,11 +567,16 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         for source, table in document.watch.items()
     }
     schedule, triggers = read_schedule(document.schedule, watch, document.time_zone, file)
+    store = _absolute_place(substitute_text("store", document.store), home)
+    is_branch = parent_environment(store) is not None
+    if is_branch and not environment:
+        raise error("store", repr(store), "a folder or an address. Only the store of an environment can be a branch")
+    sinks = _publish_settings(document.publish, substitute_text, home, file)
     return Pipeline(
         name=name,
         folder=folder,
         description=substitute_text("description", document.description),
-        store=_absolute_place(substitute_text("store", document.store), home),
+        store=store,
         data=data,
         sql=tuple(_script_path(file, folder, data, script) for script in document.sql),
         time_zone=document.time_zone.key,
@@ -609,8 +615,9 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         quality=None
         if document.quality is None
         else QualitySettings(_path_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
-        publish=_publish_settings(document.publish, substitute_text, home, file),
+        publish=() if is_branch else sinks,
         environment=environment,
+        branch=environment if is_branch else "",
         own_variables=variables,
         catalogs={
             name.lower(): converted_value(pattern, _VALUES_BY_NAME["catalogs"], file, f"catalogs.{name}")
@@ -675,6 +682,12 @@ def _placed_sink(sink: PublishSettings, key: str, home: Path, file: str) -> Publ
         found = f"{sink.keep_ms // 86_400_000} days"
         raise PipelineError(file, f"{key}.keep", found, f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
     return msgspec.structs.replace(sink, to=_absolute_place(sink.to, home)) if sink.is_folder else sink
+
+
+def parent_environment(store: str) -> str | None:
+    """The environment in `store = "branch:prod"` of an environment; None for other stores."""
+    name = store.removeprefix(BRANCH_OF)
+    return name if name != store and name.isidentifier() else None
 
 
 def _absolute_place(text: str, home: Path) -> str:

@@ -25,8 +25,7 @@ def _take_names(chosen: argparse.Namespace) -> str:
 
 def _leave_branch(chosen: argparse.Namespace) -> None:
     """If the chosen environment is a branch, choose the environment of its parent instead."""
-    from tussock.jobs.settings.branches import parent_environment
-    from tussock.jobs.settings.pipeline import find_pipeline
+    from tussock.jobs.settings.pipeline import find_pipeline, parent_environment
 
     if chosen.pipeline:
         pipeline = find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)

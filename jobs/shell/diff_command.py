@@ -85,8 +85,7 @@ def _open_sides(chosen: argparse.Namespace) -> "tuple[PipelineStore, PipelineSto
 
 def _place_of(first: str, chosen: argparse.Namespace) -> tuple[str | None, str]:
     """The environment of the store, which is the parent's if the chosen one is a branch; and the branch, or empty."""
-    from tussock.jobs.settings.branches import parent_environment
-    from tussock.jobs.settings.pipeline import find_pipeline
+    from tussock.jobs.settings.pipeline import find_pipeline, parent_environment
 
     if not _is_address(first):
         pipeline = find_pipeline(first, pipelines_folder(), chosen.env)

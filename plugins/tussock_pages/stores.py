@@ -15,6 +15,7 @@ from tussock_steps import pipelines_folder, read_definition
 
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.arrow import leave_pandas
+from tussock.jobs.settings.branches import on_branch_of, parent_of
 from tussock.jobs.settings.pipeline import FILE, Pipeline, pipeline_names
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
 from tussock.statestore.errors import InputError
@@ -142,6 +143,7 @@ class Looked:
 class Store:
     """One pipeline's store, shared by the pages of all threads."""
 
+    address: str
     meta: PagesMeta  # read under `_reading`, since a MetaStore is not thread-safe
     mark: Mark | None  # of the store when it was opened
     gone: bool = False  # it was removed, moved or replaced: what is cached is not true any more
@@ -329,7 +331,7 @@ class Turns:
 _POOL = ThreadPoolExecutor(128, "tussock-pages")  # a silent store holds one per kind of look
 _TURNS = Turns(2)
 _ASKING = ThreadPoolExecutor(128, "tussock-stores")  # a silent store holds up to two per thread of the server
-_stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
+_stores: dict[str, tuple[str, Store]] = {}  # with `store` of the file, by pipeline; see `_store_at` for parents
 _locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline
 _silent: dict[str, "Future[SeenStore]"] = {}  # a request that outlasted its page, by pipeline
 _opening = new_lock()
@@ -391,13 +393,13 @@ def name_in(dag_id: str) -> tuple[str, str] | None:
 
 
 def open_store(pipeline: Pipeline) -> SeenStore:
-    """Return the store of a pipeline at its newest version. Cost: one GET.
+    """Return the store of a pipeline at its newest version. Cost: one GET; two if it is a branch of an environment.
 
     If the store does not answer within ANSWER_S, this returns it at the version of an earlier page (`waits`), and then
     at once until that answer has come.
 
     Raises NotInitialisedError if it does not exist, and errors of object stores: ObjectStoreUnavailableError also for
-    a store that does not answer and that no page has seen before.
+    a store that does not answer and that no page has seen before. BranchGoneError, and as `parent_of`, for a branch.
     """
     return begin_opening(pipeline)()
 
@@ -433,12 +435,28 @@ def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
 
 def _open_store(pipeline: Pipeline, lock: Lock) -> SeenStore:
     with lock:
-        known = _stores.get(pipeline.name)
-        if known is None or known[0] != pipeline.store or known[1].gone:
-            leave_pandas()
-            objects = open_object_store(store_address(pipeline.store))
-            mark = mark_of(objects)
-            meta = PagesMeta(objects, new_writer(), Remembered(REMEMBERED))
-            _ = meta.settings  # raises NotInitialisedError if the store is missing
-            known = _stores[pipeline.name] = (pipeline.store, Store(meta, mark))
-    return known[1].seen(pipeline)
+        if (parent := parent_of(pipeline)) is None:
+            opened, found = _store_at(pipeline.name, pipeline.store, pipeline.store), pipeline
+        else:
+            of_parent = _store_at(f"{pipeline.name} {parent.environment}", parent.store, parent.store).seen(parent)
+            found = on_branch_of(pipeline, of_parent.meta)
+            opened = _store_at(pipeline.name, pipeline.store, found.store)
+    return opened.seen(found)
+
+
+def _store_at(key: str, written: str, address: str) -> Store:
+    """The store at an address, opened once. Requires: the lock of its pipeline.
+
+    Args:
+        key: of `_stores`: the pipeline, or the pipeline and the environment whose branch its store is.
+        written: `store` of the environment. It may lead to another address later, if it is a branch.
+    """
+    known = _stores.get(key)
+    if known is None or known[0] != written or known[1].gone or known[1].address != address:
+        leave_pandas()
+        objects = open_object_store(store_address(address))
+        mark = mark_of(objects)
+        meta = PagesMeta(objects, new_writer(), Remembered(REMEMBERED))
+        _ = meta.settings  # raises NotInitialisedError if the store is missing
+        known = _stores[key] = (written, Store(address, meta, mark))
+    return known[1]

@@ -119,9 +119,7 @@ def plan_merge(
     if not ids:
         return MergePlan(kept, ())
     columns = _columns_of_altered(version)
-    tables = tuple(
-        TableInput(i, tuple(_older_ranges(version, names, task.target, i)), columns.get(i, ())) for i in ids
-    )
+    tables = tuple(TableInput(i, tuple(_older_ranges(version, names, task.target, i)), columns.get(i, ())) for i in ids)
     bounds: list[bytes | None] = [
         None,
         *_piece_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),

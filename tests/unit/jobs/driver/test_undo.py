@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.faulty_store import FaultyObjectStore, Killed
-from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
+from tests.support.jobs.driver.embedded import append, epoch, new_store, open_store, rows
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.undo import CannotUndoError, UndoInputError, inject_undo
