@@ -10,7 +10,7 @@ from airflow.sdk import Asset
 from tussock_airflow import AirflowFailException, AirflowSkipException
 from tussock_operators import PARAMS, health, inject_barrier, run_actors
 from tussock_publishing import commit_version, owed_events, publish_tables, publish_views, validate_views
-from tussock_steps import open_pipeline_store, pipeline_of
+from tussock_steps import open_pipeline_store, pipeline_of, read_definition
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
@@ -83,3 +83,29 @@ def test_an_error_of_a_run_on_a_branch_names_the_branch_in_its_commands(shop: tu
     with pytest.raises(AirflowFailException, match=r"`tussock branch create c --pipeline shop`"):
         run_task(inject_barrier(shop[0]), {}, "c")
     assert open_pipeline_store("shop", "b").pipeline.branch == "b"
+
+
+def test_a_run_of_an_environment_that_is_a_branch_works_on_the_branch(
+    shop: tuple[Pipeline, MetaStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta = shop[1]
+    with (shop[0].folder / "pipeline.toml").open("a") as file:
+        file.write('[env.prod]\n[env.dev]\nstore = "branch:prod"\n')
+    monkeypatch.setenv("TUSSOCK_ENV", "dev")
+    pipeline = read_definition("shop").pipeline
+    assert pipeline is not None
+    assert pipeline.publish == (), "the DAG has no task that writes tables"
+    meta.open_branch("dev")
+    insert(meta, "t", (2, 1, 1))
+    meta.publish(epoch(meta).epoch)
+    before, results = meta.read_latest(), dict[str, Any]()
+    for task in [task(pipeline) for task in (inject_barrier, run_actors, commit_version, validate_views, publish_views)]:
+        run_task(task, results, branch="")
+        assert not [outlet for outlet in getattr(task, "outlets", ()) if isinstance(outlet, Asset)], "no event"
+    assert rows(meta.branch("dev"), "v") == rows(meta, "v") == [(1, 2)]
+    assert meta.read_latest() == before, "the parent is as it was"
+    assert not (tmp_path / "tables").exists()
+    last = health(pipeline)
+    monkeypatch.setattr(type(last), "_failed_tasks", lambda self, context: [])
+    assert run_task(last, results, branch="")["health"]
+    assert open_pipeline_store("shop").pipeline.title == "shop (dev, branch dev)"

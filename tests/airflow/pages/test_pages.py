@@ -463,6 +463,32 @@ def test_a_store_that_is_gone_or_replaced_is_noticed_although_no_new_version_app
     eventually("the new store is seen", lambda: " second table " in read(admin, page), 10, every_s=0.1)
 
 
+def test_pages_of_an_environment_that_is_a_branch_show_its_branch(
+    admin: Visitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[publish]\nto = "{tmp_path}/tables"\n'
+        '[env.prod]\n[env.dev]\nstore = "branch:prod"\n'
+    )
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    monkeypatch.setenv("TUSSOCK_ENV", "dev")
+    append(meta := new_store(tmp_path / "store"), table("of_parent"))
+    epoch(meta)
+    absent = "shop dev needs attention store branch:prod does not exist"
+    assert absent in read(admin, "/tussock/pipelines"), "a page writes nothing, so it begins no branch"
+    for name in ("first", "second"):  # a branch that ends, and another one of its name
+        meta.open_branch("dev", follows=False)
+        append(branch := meta.branch("dev"), table(name))
+        epoch(branch)
+        assert f" {name} table " in read(admin, DAG)
+        for page in ("graph", "epochs", "quality", "actions", "branches", "verified", f"relations/{name}"):
+            read(admin, f"{DAG}/{page}")
+        meta.end_branch("dev")
+    assert absent in read(admin, "/tussock/pipelines")
+
+
 def test_an_unexpected_error_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tussock_pages.epochs.one_epoch", lambda *_: 1 / 0)
     text = read(admin, f"{DAG}/epochs/1", 500)
