@@ -338,7 +338,8 @@ def with_reasons_for_spark(source: CreateSource, pins: Pins, zones: TimeZones) -
 
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:
     """Return the keeper of files for the epoch after the base."""
-    return Keeper(meta.objects, base.version.epoch)
+    is_followed = any(branch.follows for branch in base.version.branches)
+    return Keeper(meta.objects, base.version.epoch, is_followed)
 
 
 def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:

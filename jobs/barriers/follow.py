@@ -20,6 +20,7 @@ from tussock.jobs.barriers.barrier import take_in, take_log_instead
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.schedule.schedule import make_followed_schedule
 from tussock.jobs.sources.files import takes_back
 from tussock.statestore.errors import InputError
@@ -67,6 +68,12 @@ def next_of_branch(meta: MetaStore) -> Barrier | None:
     for number, change in epochs_of_parent(meta, version):
         return _follow_epoch(meta, version, number, change)
     return None
+
+
+def lost_input_error(meta: MetaStore, barrier: Barrier, err: SourceFileError) -> BranchConflictError:
+    """The error for input that the parent has read, and that cannot be read again."""
+    finding = str(err).partition("\n")[0].rstrip(".")
+    return BranchConflictError(_name_of(meta), barrier.epoch, f"its input cannot be read again: {finding}")
 
 
 def take_correction(meta: MetaStore, failed: Barrier) -> bool:

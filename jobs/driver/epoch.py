@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tussock.jobs.barriers.barrier import UNBOUNDED
-from tussock.jobs.barriers.follow import next_of_branch, take_correction
+from tussock.jobs.barriers.follow import lost_input_error, next_of_branch, take_correction
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.catalog.builds import is_being_built
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError, ViewFailedError
@@ -117,9 +117,12 @@ def epochs_of_branch(runner: LevelRunner, meta: MetaStore, progress: Progress = 
             summary = run_epoch(runner, meta, barrier, progress)
         except OnlySparkReadsError as err:
             leave_to_spark(meta, barrier, err)
-        except InputError:
-            if not take_correction(meta, barrier):
-                raise
+        except InputError as err:
+            if take_correction(meta, barrier):
+                continue
+            if barrier.follows and isinstance(err, SourceFileError):
+                raise lost_input_error(meta, barrier, err) from err
+            raise
         else:
             yield summary
 

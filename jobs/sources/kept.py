@@ -36,10 +36,12 @@ class Keeper:
     Args:
         epoch: the base of the epoch that takes or reads the files. The names of copies contain it; vacuum leaves them
             until a later epoch is committed.
+        is_followed: whether an open branch may still read the input of earlier epochs.
     """
 
     objects: ObjectStore
     epoch: int
+    is_followed: bool = False
 
     def keep_files(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
         """Keep the bytes of files; return the files with `kept` set.

@@ -173,7 +173,9 @@ class OtherStores(ChangingRows):
         return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
-        """See SourcePinner. Also writes or renews the pins in the other store, and removes those of earlier epochs.
+        """See SourcePinner. Also writes or renews the pins in the other store.
+
+        Removes those of earlier epochs, unless a branch follows.
 
         Raises: the errors of other_store_errors.py; CannotRestateError. Cost: the other store's newest version, a LIST
         of its pins, and a few requests for the source's own.
@@ -190,7 +192,7 @@ class OtherStores(ChangingRows):
         if before is not None:
             _require_same_history(source, before, homes, version)
             _keep_taken_epoch(source, pins, before, version)
-            if taken is not None and not taken.has_epochs_in_flight:
+            if taken is not None and not taken.has_epochs_in_flight and not keeper.is_followed:
                 pins.drop_before(before.last)
         relation, last = _find_published(source, version)
         if before is not None and last <= before.last:

@@ -99,7 +99,8 @@ def test_a_run_of_an_environment_that_is_a_branch_works_on_the_branch(
     insert(meta, "t", (2, 1, 1))
     meta.publish(epoch(meta).epoch)
     before, results = meta.read_latest(), dict[str, Any]()
-    for task in [task(pipeline) for task in (inject_barrier, run_actors, commit_version, validate_views, publish_views)]:
+    for made in (inject_barrier, run_actors, commit_version, validate_views, publish_views):
+        task: Any = made(pipeline)
         run_task(task, results, branch="")
         assert not [outlet for outlet in getattr(task, "outlets", ()) if isinstance(outlet, Asset)], "no event"
     assert rows(meta.branch("dev"), "v") == rows(meta, "v") == [(1, 2)]
