@@ -632,7 +632,7 @@ def _substitute_variable(file: str, name: str, value: Any) -> str:
     key = f"variables.{name}"
     if name == "data" or VARIABLE_NAME.fullmatch(name) is None:
         raise PipelineError(
-            file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
+            file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, which is another key"
         )
     return substitute_variables(converted_value(value, _VALUES_BY_NAME["variables"], file, key), os.environ, file, key)
 

@@ -236,4 +236,6 @@ def _require_apart(sinks: Sequence[PublishSettings], file: str) -> None:
             raise PipelineError(file, "publish", f"two sinks named {sink.title!r}", "another `name` for each sink")
         titles.add(sink.title)
         if sink.is_folder and (other := by_folder.setdefault(sink.to.rstrip("/"), sink.title)) != sink.title:
-            raise PipelineError(file, f"publish.{sink.title}.to", f"the folder of {other!r}", "a folder of its own")
+            raise PipelineError(
+                file, f"publish.{sink.title}.to", f"the folder of {other!r}", "a folder without another sink"
+            )

@@ -170,7 +170,7 @@ MISTAKES = {
     ),
     "two sinks in one folder": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "t/"\nkind = "parquet"',
-        "publish.parquet.to: found the folder of 'delta', expected a folder of its own",
+        "publish.parquet.to: found the folder of 'delta', expected a folder without another sink",
     ),
     "an entry that is not a table": (
         MINIMAL + 'publish = ["t"]',
