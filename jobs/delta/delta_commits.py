@@ -17,6 +17,8 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,15 +28,20 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.delta.delta_errors import DeltaLogError
 from tussock.statestore.decoding import decode_json
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
+
+    from tussock.jobs.delta.location import Location
 
 Action = dict[str, Any]
 
 VECTORS = "deletionVectors"
 LOG = "_delta_log"
+_PARALLEL = 16
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _MAGIC = 1681511377
@@ -87,6 +94,31 @@ def read_adds(objects: ObjectStore, folder: str, version: int) -> dict[str, Acti
                 adds.pop(remove["path"], None)
         adds |= {action["add"]["path"]: action["add"] for action in actions if action.get("add")}
     return adds
+
+
+def write_checkpoint(location: "Location", folder: str, version: int) -> None:
+    """Write a checkpoint of a table's newest version.
+
+    In a bucket, the package reads a local copy of the entries since the last checkpoint, because it reads each several
+    times. Cost: a LIST, a GET per entry, and two PUTs.
+    """
+    from deltalake import DeltaTable
+
+    if location.address is None:
+        DeltaTable(location.delta_url(folder)).create_checkpoint()
+        return
+    objects, log = location.objects, f"{folder}/{LOG}/"
+    names = [info.name.removeprefix(log) for info in objects.list(log)]
+    numbers = {name: int(name[:20]) for name in names if name[:20].isdecimal()}
+    last = max((numbers[name] for name in numbers if ".checkpoint." in name), default=-1)
+    wanted = [n for n in names if (last < numbers[n] <= version if n in numbers else n.startswith("_sidecars/"))]
+    wanted += [name for name in numbers if numbers[name] == last and ".checkpoint." in name]
+    with TemporaryFolder("checkpoint") as copy, ThreadPoolExecutor(_PARALLEL) as pool:
+        local = LocalObjectStore(Path(copy))
+        list(pool.map(lambda name: local.put(f"{LOG}/{name}", objects.get(log + name)), wanted))
+        DeltaTable(copy).create_checkpoint()
+        for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):  # the hint comes last
+            objects.put(log + name, local.get(f"{LOG}/{name}"))
 
 
 def _checkpoint_adds(data: bytes) -> Iterator[Action]:

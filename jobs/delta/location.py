@@ -1,4 +1,4 @@
-"""The location of sinks: a folder or a bucket's prefix, in the forms of the store, Delta and Arrow."""
+"""The location of sinks: a folder, a bucket's prefix or a folder of HDFS, in the forms of the store and of Delta."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import pyarrow.fs as pafs
+import pyarrow as pa
 
+from tussock.jobs.delta.delta_mirror import mirror_table
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import address_of, as_s3, open_object_store
+from tussock.statestore.objectstore.range_file import RangeFile
 
 if TYPE_CHECKING:
+    from tussock.statestore.objectstore.clouds import CloudAddress
+    from tussock.statestore.objectstore.hdfs import HdfsAddress
     from tussock.statestore.objectstore.s3 import S3Address
 
 
@@ -25,31 +29,40 @@ class Location:
     """The root of a pipeline's sinks. Its credentials are read at the first use, so create one for each publish.
 
     Args:
-        address: of a bucket; None: a local folder.
+        address: of a bucket or of HDFS; None: a local folder.
     """
 
-    root: str  # /a/path, or bucket/prefix
-    address: "S3Address | None"
+    root: str  # /a/path, or scheme://bucket/prefix, unescaped
+    address: "S3Address | CloudAddress | HdfsAddress | None"
     objects: ObjectStore
 
     def table_uri(self, table: str) -> str:
         """Return the address of a table's folder for display, unescaped."""
-        return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
+        return f"{self.root}/{table}"
+
+    @property
+    def is_in_hdfs(self) -> bool:
+        """Whether the deltalake package cannot reach the location."""
+        return self.address is not None and self.address.root.startswith("hdfs://")
 
     def delta_url(self, table: str) -> str:
         """Return the address of a table's folder for the deltalake package.
 
         Raises BadStoreError if the package cannot open it.
         """
-        name = f"{self.root}/{table}"
-        if (
-            reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)
-        ) is not None:
+        bucket, name = ("", f"{self.root}/{table}") if self.address is None else _split_folder(self.address, table)
+        if (reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if not bucket else None)) is not None:
             raise BadStoreError(
                 self.table_uri(table),
                 f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one",
             )
-        return delta_url("" if self.address is None else f"s3://{self.address.bucket}", name.partition("/")[2])
+        return delta_url(bucket, name.lstrip("/"))
+
+    def mirror_log(self, table: str, *, rows: bool = False) -> TemporaryFolder:
+        """Return a local copy of a table's log, for the deltalake package. Requires: the location is not local."""
+        assert self.address is not None
+        bucket, name = _split_folder(self.address, table)
+        return mirror_table(bucket, name, self.address.options, rows=rows)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -62,61 +75,59 @@ class Location:
             file.parent.mkdir(parents=True, exist_ok=True)
             yield file
             return
-        bucket = as_s3(self.objects)
-        assert bucket is not None
         with TemporaryFolder("publish") as folder:
             yield (file := Path(folder) / "rows")
-            bucket.put_file(name, file)
+            if (bucket := as_s3(self.objects)) is not None:
+                bucket.put_file(name, file)
+            else:
+                self.objects.put(name, file.read_bytes())
+
+    def open_file(self, name: str) -> pa.NativeFile:
+        """Open a file to read. Raises FileNotFoundError, ObjectNotFoundError. Cost: a HEAD, and a GET per read."""
+        if self.address is None:
+            return pa.OSFile(f"{self.root}/{name}")
+        return pa.PythonFile(RangeFile(self.objects, name, self.objects.head(name).size), mode="r")
 
     @cached_property
     def delta_options(self) -> dict[str, str]:
-        """The package's options: endpoint, current credentials of boto3's chain, and commits by conditional PUT."""
-        if self.address is None:
+        """The package's options: endpoint and current credentials; in S3, commits by conditional PUT."""
+        if self.address is None or self.is_in_hdfs:
             return {}
+        if (bucket := as_s3(self.objects)) is None:
+            return cloud_options(self.objects)
+        address = bucket.address
         options = {
             "conditional_put": "etag",
-            "aws_virtual_hosted_style_request": str(not self.address.path_style).lower(),
+            "aws_virtual_hosted_style_request": str(not address.path_style).lower(),
         }
-        if self.address.endpoint is not None:
-            options |= {"aws_endpoint": self.address.endpoint, "aws_allow_http": "true"}
-        access, secret, token, region = _read_credentials(self.address)
+        if address.endpoint is not None:
+            options |= {"aws_endpoint": address.endpoint, "aws_allow_http": "true"}
+        access, secret, token, region = _read_credentials(address)
         options |= {"aws_access_key_id": access, "aws_secret_access_key": secret, "aws_region": region}
         return options | ({"aws_session_token": token} if token else {})
 
-    @cached_property
-    def file_system(self) -> pafs.FileSystem:
-        """Arrow's file system for the location."""
-        if self.address is None:
-            return pafs.LocalFileSystem()
-        access, secret, token, region = _read_credentials(self.address)
-        scheme, _, host = (self.address.endpoint or "").rstrip("/").rpartition("://")
-        return pafs.S3FileSystem(
-            access_key=access,
-            secret_key=secret,
-            session_token=token or None,
-            region=region,
-            endpoint_override=host or None,
-            scheme=scheme or "https",
-            force_virtual_addressing=not self.address.path_style,
-        )
-
 
 def location_of(uri: str) -> Location:
-    """Return the location of an address: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
+    """Return the location of an address, as for stores. Raises BadStoreError."""
     return location_in(open_object_store(uri))
 
 
 def location_in(objects: ObjectStore) -> Location:
     """Return the location of a store's objects.
 
-    Raises BadStoreError if they are neither in a folder nor in a bucket.
+    Raises BadStoreError if they are neither in a folder, nor in a bucket, nor in HDFS.
     """
     if isinstance(objects, LocalObjectStore):
         return Location(str(objects.root), None, objects)
-    if (bucket := as_s3(objects)) is not None:
-        address = bucket.address
-        return Location(f"{address.bucket}/{address.prefix}" if address.prefix else address.bucket, address, objects)
-    raise BadStoreError(objects.uri, "views are published to a folder or to s3://bucket/prefix")
+    if (address := address_of(objects)) is not None:
+        return Location(address.folder, address, objects)
+    reason = "views are published to a folder, or to an address with s3://, gs://, az:// or hdfs://"
+    raise BadStoreError(objects.uri, reason)
+
+
+def _split_folder(address: "S3Address | CloudAddress | HdfsAddress", table: str) -> tuple[str, str]:
+    """The bucket with its scheme, and the path of a table's folder in it."""
+    return address.root, f"{address.prefix}/{table}" if address.prefix else table
 
 
 _UNFIT = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")

@@ -43,7 +43,7 @@ class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     """The keys that all kinds of sinks have. The tag of a subclass is its kind.
 
     Args:
-        to: the place. In a loaded pipeline, a folder is an absolute path or an `s3://` address.
+        to: the place. In a loaded pipeline, a folder is an absolute path, or an address as of a store.
         relations: None: all materialized views.
         name: empty: the kind; see `title`.
         upkeep: None: in the pipeline's upkeep.
@@ -162,6 +162,17 @@ def _require_published(sink: IcebergSettings, file: str, key: str) -> None:
                 raise PipelineError(file, f"{key}.{setting}", f"the relation {name!r}", "a relation of `relations`")
 
 
+def _require_reachable(sink: DeltaSettings, file: str, key: str) -> None:
+    """Require that the writer of the tables can reach their place."""
+    scheme = sink.to.partition("://")[0]
+    if sink.engine is TableEngine.SPARK and scheme in ("gs", "az", "hdfs"):
+        expected = f'"deltalake", since this engine writes to a folder or to s3://, and not to {scheme}://'
+        raise PipelineError(file, f"{key}.engine", '"spark"', expected)
+    if scheme == "hdfs" and not sink.deletion_vectors:
+        expected = "true, because the deltalake package cannot rewrite files in HDFS"
+        raise PipelineError(file, f"{key}.deletion_vectors", "false", expected)
+
+
 def _password_in(to: str) -> bool:
     """Return whether an address of libpq contains a password."""
     return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
@@ -202,6 +213,8 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
             raise PipelineError(file, f"{key}.registry", "a registry", 'format = "upsert". Envelopes are JSON')
         if isinstance(sink, IcebergSettings):
             _require_published(sink, file, key)
+        if isinstance(sink, DeltaSettings):
+            _require_reachable(sink, file, key)
         sinks.append(sink)
     _require_apart(sinks, file)
     return tuple(sinks)

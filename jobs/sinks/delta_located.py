@@ -48,6 +48,7 @@ from tussock.jobs.delta.delta_commits import (
     removal_of,
     vector_file,
     with_vector,
+    write_checkpoint,
 )
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.locator.check import MISSING, OTHER_FILES, OTHER_STATE, count_wrong_places, objection_of
@@ -68,7 +69,7 @@ from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, Sin
 from tussock.jobs.sinks.delta_head import KnownHead
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
-from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translating_errors
+from tussock.jobs.sinks.delta_state import held_by, next_app, replacements_of, translating_errors
 from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.decoding import decode_json
@@ -107,7 +108,7 @@ class DeltaLocatedSink(DeltaRsSink):
         self._head: KnownHead | None = None  # the state that `read_state` read
         self._document: LocatorDocument | None = None  # of that state, once it was read
         self._objects, self._store = location.objects, store
-        self._location, self._folder = location, folder_name(outline.name)
+        self._folder = folder_name(outline.name)
         self._locators = locator_folder(DEFAULT_KIND, self.place)
         self._key = key_parts(outline.stored)
         places = [key.column for key in outline.stored.key]
@@ -187,7 +188,7 @@ class DeltaLocatedSink(DeltaRsSink):
             self._document = read_locator(self._store, self._locators, number)
         if (document := self._document) is not None:
             return SinkSize(document.rows - document.deleted, document.files, document.deleted)
-        self._table = self._table or open_table(self._url, self.place, self._options)
+        self._table = self._table or self._open_table()
         return super().measure()
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
@@ -196,7 +197,7 @@ class DeltaLocatedSink(DeltaRsSink):
             return super().tidy(keep_ms, now_ms)
         merged, made = self._rewrite_files(now_ms)
         removed = self._remove_unneeded(now_ms - max(keep_ms, _SETTLED_MS), now_ms)
-        if (table := open_table(self._url, self.place, self._options)) is not None:
+        if not self._location.is_in_hdfs and (table := self._open_table()) is not None:
             with translating_errors(self.place, "tidy up"):
                 table.cleanup_metadata()
         return f"merged {merged} files into {made}, removed {removed}"
@@ -345,7 +346,7 @@ class DeltaLocatedSink(DeltaRsSink):
         name = unquote(add["path"])
         if name.startswith("/") or "://" in name or ".." in name.split("/"):
             raise ForeignTableError(self.place, f"contains the file {name!r}, which is outside of its folder")
-        with self._location.file_system.open_input_file(f"{self._location.root}/{self._folder}/{name}") as file:
+        with self._location.open_file(f"{self._folder}/{name}") as file:
             return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
 
     def _read_adds(self, version: int) -> dict[str, Action]:
@@ -371,10 +372,8 @@ class DeltaLocatedSink(DeltaRsSink):
         write_newest(self._store, self._locators, number)
         self._head, self._document = head.after(head.number, **{LOCATOR: number}), edit.written
         if head.number and head.number % CHECKPOINT_EVERY == 0:
-            table = open_table(self._url, self.place, self._options)
             with translating_errors(self.place, "write a checkpoint"):
-                if table is not None:
-                    table.create_checkpoint()
+                write_checkpoint(self._location, self._folder, head.number)
         return str(head.number)
 
     def _whole_head(self, now: int) -> KnownHead:

@@ -29,6 +29,8 @@ from tussock.jobs.sinks.delta_state import (
     translating_errors,
 )
 from tussock.jobs.sinks.manifest import SinkSize
+from tussock.statestore.local_disk import TemporaryFolder
+from tussock.statestore.objectstore.base import BadStoreError
 
 
 class DeltaRsSink:
@@ -39,7 +41,9 @@ class DeltaRsSink:
     def __init__(self, location: Location, outline: Outline) -> None:
         checked_columns(outline, (OPERATION,))
         self.place = location.table_uri(folder_name(outline.name))
+        self._location = location
         self._url = location.delta_url(folder_name(outline.name))
+        self._mirror: TemporaryFolder | None = None  # of a table in HDFS
         self.key = merge_key(outline)
         self._outline = outline
         self._options = location.delta_options
@@ -47,11 +51,31 @@ class DeltaRsSink:
 
     def read_state(self) -> SinkState | None:
         """See Sink."""
-        self._table = open_table(self._url, self.place, self._options)
+        self._table = self._open_table()
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
+
+    def _open_table(self, *, rows: bool = False) -> DeltaTable | None:
+        """Return the newest state of the table; None if it does not exist. `rows`: its rows will be read, too.
+
+        The package cannot open a table in HDFS, and gets a copy of its log.
+        """
+        if not self._location.is_in_hdfs:
+            return open_table(self._url, self.place, self._options)
+        self._mirror = self._location.mirror_log(folder_name(self._outline.name), rows=rows)
+        return open_table(self._mirror.name, self.place)
+
+    def _require_writable(self) -> None:
+        """Raise BadStoreError if the package cannot write the table."""
+        if self._location.is_in_hdfs:
+            reason = (
+                "the deltalake package cannot write to HDFS, and only tables with deletion vectors need no such write. "
+                "Publish with deletion_vectors = true to a new folder"
+            )
+            raise BadStoreError(self.place, reason)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
         """See Sink. Requires: `read_state` was the last call, and returned a state."""
+        self._require_writable()
         table = self._table
         assert table is not None
         if not (difference.only_new or self.key):
@@ -66,6 +90,7 @@ class DeltaRsSink:
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Requires: `read_state` was the last call."""
+        self._require_writable()
         commit = _commit_properties(next_app(self._table, epoch), epoch)
         with translating_errors(self.place, "write"):
             schema = delta_schema(self._outline)
@@ -91,6 +116,7 @@ class DeltaRsSink:
         """See Sink. Files of the last hour always stay, because a running publish may need them."""
         if self.read_state() is None or (table := self._table) is None:
             return "no table yet"
+        self._require_writable()
         with translating_errors(self.place, "tidy up"):
             merged = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
             removed = table.vacuum(retention_hours=kept_hours(keep_ms), dry_run=False, enforce_retention_duration=False)
@@ -107,7 +133,7 @@ class DeltaRsSink:
 
     def read_rows(self) -> pa.RecordBatchReader:
         """See Sink."""
-        return read_table(self._url, self.place, self._options, delta_schema(self._outline))
+        return read_table(self._open_table(rows=True), self.place, delta_schema(self._outline))
 
     def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
         same = " AND ".join(

@@ -90,7 +90,7 @@ class DeltaSparkSink:
 
     def read_rows(self) -> pa.RecordBatchReader:
         """See Sink."""
-        return read_table(self._url, self.place, None, delta_schema(self._outline))
+        return read_table(open_table(self._url, self.place), self.place, delta_schema(self._outline))
 
     def _merge_difference(self, difference: Difference) -> None:
         source = self._spark.createDataFrame(merge_source(difference)).alias("s")

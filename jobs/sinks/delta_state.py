@@ -29,9 +29,9 @@ def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -
             return None
 
 
-def read_table(url: str, place: str, options: Mapping[str, str] | None, schema: pa.Schema) -> pa.RecordBatchReader:
-    """Return all rows of a table's newest state; none if it does not exist."""
-    if (table := open_table(url, place, options)) is None:
+def read_table(table: DeltaTable | None, place: str, schema: pa.Schema) -> pa.RecordBatchReader:
+    """Return all rows of a table; none if it does not exist."""
+    if table is None:
         return schema.empty_table().to_reader()
     with translating_errors(place, "read the table"):
         found = QueryBuilder().register("t", table).execute("SELECT * FROM t")

@@ -36,6 +36,7 @@ from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
+from tussock.jobs.iceberg.object_io import properties_of as io_properties
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.single_puts import Puts
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
@@ -72,6 +73,7 @@ from tussock.jobs.sinks.iceberg_outline import (
 from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of, whole_files
 from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize, TableState
+from tussock.statestore.objectstore.open import as_s3
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
@@ -474,8 +476,7 @@ class IcebergSink:
         """Open a file of the table. Raises ForeignTableError if it is elsewhere."""
         if not path.startswith(f"{self._root}/"):
             raise ForeignTableError(self.place, f"contains the file {path!r}, which is outside of its folder")
-        location = self._place.location
-        return location.file_system.open_input_file(f"{location.root}/{self._folder}{path[len(self._root) :]}")
+        return self._place.location.open_file(f"{self._folder}{path[len(self._root) :]}")
 
     def _open_locator(self, number: int) -> Locator:
         document = read_locator(self._store, self._locators, number)
@@ -602,9 +603,11 @@ def _catalog_address(settings: IcebergSettings, location: Location) -> CatalogAd
     if not settings.catalog and location.address is None:
         properties = {"type": "sql", "uri": f"sqlite:///{location.root}/catalog.db"}
         properties["warehouse"] = f"file://{location.root}"
-    if (address := location.address) is not None:
-        of_bucket = {"s3.endpoint": address.endpoint, "s3.region": address.region}
+    if (bucket := as_s3(location.objects)) is not None:
+        of_bucket = {"s3.endpoint": bucket.address.endpoint, "s3.region": bucket.address.region}
         properties = {**{k: v for k, v in of_bucket.items() if v is not None}, **properties}
+    elif location.address is not None:
+        properties = {**io_properties(location.objects), **properties}
     return CatalogAddress(name, properties)
 
 

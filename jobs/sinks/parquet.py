@@ -47,7 +47,7 @@ class ParquetSink:
         names = self._list_names()
         if not names:
             return None
-        schema = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
+        schema = pq.read_schema(self._location.open_file(names[-1]))
         owner = (schema.metadata or {}).get(_STORE, b"").decode()
         if owner and owner not in self._outline.stores:
             raise ForeignTableError(
@@ -83,14 +83,14 @@ class ParquetSink:
     def measure(self) -> SinkSize:
         """See Sink. Cost: one LIST, and the footer of the last snapshot."""
         names = self._list_names()
-        footer = pq.read_metadata(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
+        footer = pq.read_metadata(self._location.open_file(names[-1]))
         return SinkSize(footer.num_rows, len(names), 0)
 
     def read_rows(self) -> pa.RecordBatchReader:
         """See Sink."""
         if not (names := self._list_names()):
             return self._schema.empty_table().to_reader()
-        return pq.read_table(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system).to_reader()
+        return pq.read_table(self._location.open_file(names[-1])).to_reader()
 
     def _list_names(self) -> list[str]:
         return [info.name for info in self._location.objects.list(f"{self._folder}/") if info.name.endswith(_END)]

@@ -37,13 +37,14 @@ from tussock.jobs.sources.iceberg_taken import BoundColumns
 from tussock.jobs.sources.listing import STORE_OPTIONS, open_file
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, cut_splits, read_split
 from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
-from tussock.jobs.sources.pins import PinnedFile, RangeFile
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, files_between, rows_between
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.nested import relabel_column
 from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from tussock.jobs.sources.avro_schema import MAGIC, avro_long, avro_metadata
 from tussock.jobs.sources.file_portions import LEAST_PORTION_BYTES, ROW_BYTES, FileRecords
 from tussock.jobs.sources.parquet_footer import footer_of
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
+from tussock.jobs.sources.pins import PinnedFile, open_pinned
+from tussock.statestore.objectstore.range_file import RangeFile
 
 _BLOCK_BYTES = 1 << 20
 _REQUEST_BYTES = 8 << 20  # of an object

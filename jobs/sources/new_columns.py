@@ -27,10 +27,11 @@ from tussock.jobs.sources.listing import ListedFile, open_file
 from tussock.jobs.sources.measures import open_file_bytes
 from tussock.jobs.sources.orc import columns_of_orc
 from tussock.jobs.sources.parquet_schema import parquet_fields
-from tussock.jobs.sources.pins import PinnedFile, RangeFile
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.preview import infer_text_fields
 from tussock.jobs.sources.widening import is_wider
 from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import UnsupportedTypeError, arrow_type, type_name
 
 _AT_ONCE = 16

@@ -18,8 +18,9 @@ from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.measures import measure_orc
 from tussock.jobs.sources.pairing import reads_as
 from tussock.jobs.sources.parquet import fields_by_name
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_readable
+from tussock.jobs.sources.pins import PinnedFile, open_readable
 from tussock.jobs.sources.spark_files import SparkTypedFiles
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import VARIANT, arrow_type, is_span
 
 

@@ -58,7 +58,7 @@ from tussock.jobs.sources.parquet_footer import (
     reason_of_file,
 )
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError, parquet_fields
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.rejects import (
     ON_ERROR,
@@ -88,6 +88,7 @@ from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError, did_you_mean
 from tussock.statestore.nested import is_nested, rebuild_leaves, relabel_column
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
 

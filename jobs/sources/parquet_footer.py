@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
+from tussock.jobs.sources.pins import PinnedFile, open_pinned
 from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import new_lock
+from tussock.statestore.objectstore.range_file import RangeFile
 
 #: Spark's names of options, compared without case.
 OPTIONS = {"datetimerebasemode": "datetimeRebaseMode", "int96rebasemode": "int96RebaseMode"}

@@ -1,21 +1,20 @@
 """Pinned files: check that a file is unchanged, and read it from an object store as a file object."""
 
-import io
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from xxhash import xxh3_128
 
 from tussock.jobs.sources.errors import ChangedFileError, LostCopyError, UnreadableFileError
 from tussock.jobs.sources.listing import open_file
-from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.range_file import ReadableObjects
 
 _BLOCK_BYTES = 1 << 20
 LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: its size and modification time, and the inode's change time
@@ -114,14 +113,6 @@ def is_accepted(file: PinnedFile, size: int, etag: str) -> bool:
     """Return whether a file's current size and ETag are the accepted ones. Cost: as `is_as_recorded`."""
     accepted_size, _, accepted = file.accepted.partition(" ")
     return bool(accepted) and is_as_recorded(file.path, size, etag, int(accepted_size), accepted)
-
-
-class ReadableObjects(Protocol):
-    """What a read of pinned bytes needs of an ObjectStore."""
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
-
-    def head(self, name: str) -> ObjectInfo: ...
 
 
 def open_readable(file: PinnedFile, options: Mapping[str, str]) -> tuple[ReadableObjects, str]:
@@ -235,40 +226,3 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
         raise ChangedFileError(
             file.path, f"{file.size} bytes, ETag {file.etag}", f"{info.size} bytes, ETag {info.etag}"
         )
-
-
-class RangeFile(io.RawIOBase):
-    """A read-only, seekable file over range reads of one object.
-
-    Every read is one range GET, so readers should buffer.
-    """
-
-    def __init__(self, store: ReadableObjects, name: str, size: int) -> None:
-        super().__init__()
-        self._store, self._name, self._size, self._at = store, name, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        length = left if size is None or size < 0 else min(size, left)
-        if length == 0:
-            return b""
-        data = self._store.get_ranges(self._name, [(self._at, length)])[0]
-        self._at += length
-        return data
-
-    def readall(self) -> bytes:
-        return self.read()

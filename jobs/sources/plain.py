@@ -24,12 +24,13 @@ from tussock.jobs.sources.base import Divided, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.kept import map_in_threads
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, open_pinned, verify_pin
 from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone
 from tussock.jobs.sources.rejects import chunk_of, split_rejects
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack_row_ids
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import arrow_type
 from tussock.statestore.zones import RuledZone, digest_of, is_utc
 

@@ -27,11 +27,11 @@ from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
-from tussock.jobs.sources.pins import RangeFile
 from tussock.jobs.sources.prices import price_type
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
+from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
 
 FORMATS = ("csv", "json", "parquet")

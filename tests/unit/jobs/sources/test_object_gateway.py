@@ -22,10 +22,11 @@ from tussock.jobs.sources import object_gateway
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import open_file, server_options
 from tussock.jobs.sources.object_gateway import ObjectGateway
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_readable, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, open_readable, verify_pin
 from tussock.jobs.spark.session import CLOSED
 from tussock.statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_s3
+from tussock.statestore.objectstore.range_file import RangeFile
 
 CONTENT = b"0123456789" * 10
 
