@@ -260,7 +260,6 @@ def test_an_unchanged_head_is_known_without_the_package(shop: Shop, monkeypatch:
     shop.change()
     shop.commit()
     monkeypatch.setattr("tussock.jobs.sinks.delta_rs.open_table", no_log)
-    monkeypatch.setattr("tussock.jobs.sinks.delta_located.open_table", no_log)
     shop.publish()
     check(shop)
 
