@@ -52,10 +52,10 @@ def python_with_spark() -> Path:
 
 
 @contextmanager
-def java_in(folder: Path) -> Iterator[Java]:
-    """Start Iceberg's Java with a catalog in a folder."""
+def java_in(folder: Path, rest: str = "") -> Iterator[Java]:
+    """Start Iceberg's Java with a catalog in a folder, and a REST catalog at an address."""
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
-    command = [str(python_with_spark()), str(_SERVER), str(folder)]
+    command = [str(python_with_spark()), str(_SERVER), str(folder), *filter(None, [rest])]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:

@@ -1,6 +1,6 @@
 """Iceberg's Java behind lines of JSON, in an environment of its own: no release of it supports the engine's Spark.
 
-<python with pyspark 4.1> tests/support/jobs/iceberg/java_server.py <folder>
+<python with pyspark 4.1> tests/support/jobs/iceberg/java_server.py <folder> [<address of a REST catalog>]
 
 Each line of stdin is a command, each line of stdout that starts with `>` its answer:
 
@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 
 
-def open_session(folder: str) -> SparkSession:
-    """Start Spark with a catalog of folders."""
+def open_session(folder: str, rest: str = "") -> SparkSession:
+    """Start Spark with a catalog of folders, and the catalog `rest` at an address."""
     settings = {
         "spark.jars.packages": PACKAGE,
         "spark.ui.enabled": "false",
@@ -38,6 +38,13 @@ def open_session(folder: str) -> SparkSession:
         "spark.sql.catalog.java.cache-enabled": "false",
         "spark.sql.defaultCatalog": "java",
     }
+    if rest:
+        settings |= {
+            "spark.sql.catalog.rest": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.rest.type": "rest",
+            "spark.sql.catalog.rest.uri": rest,
+            "spark.sql.catalog.rest.cache-enabled": "false",
+        }
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -49,8 +56,8 @@ def open_session(folder: str) -> SparkSession:
 class Server:
     """Answers commands."""
 
-    def __init__(self, folder: str) -> None:
-        self._spark: Any = open_session(folder)
+    def __init__(self, folder: str, rest: str = "") -> None:
+        self._spark: Any = open_session(folder, rest)
 
     def _load(self, table: str) -> Any:
         return self._spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, table)
@@ -99,8 +106,8 @@ def commands() -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def main(folder: str) -> None:
-    server = Server(folder)
+def main(folder: str, rest: str = "") -> None:
+    server = Server(folder, rest)
     print("> ready", flush=True)
     for command in commands():
         try:
@@ -110,4 +117,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
