@@ -218,7 +218,8 @@ class ForeignTableError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.place}: {self.finding}. It was not changed. Set `[publish] to` in pipeline.toml to a folder that "
-            "only this pipeline writes, or remove that table if it is no longer needed."
+            "only this pipeline writes, and `namespace` too if Iceberg tables share a catalog, or remove that table if "
+            "it is no longer needed."
         )
 
 

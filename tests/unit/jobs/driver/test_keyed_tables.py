@@ -49,12 +49,18 @@ class Log(Protocol):
 
     def compact(self) -> None: ...
 
+    def mark_state(self) -> int:
+        """Return a name of the present state."""
+
+    def restore_state(self, state: int) -> None:
+        """Roll the table back."""
+
 
 class IcebergLog:
     format = "iceberg"
 
     def __init__(self, folder: Path) -> None:
-        self._catalog, self.options = catalog_in(folder), options_of(folder)
+        self._catalog, self.options = catalog_in(folder), options_of(folder, rollbacks="follow")
         self._catalog.create_table(NAME, SCHEMA)
 
     def append(self, records: list[Record]) -> None:
@@ -68,6 +74,14 @@ class IcebergLog:
 
     def compact(self) -> None:
         replace_files(self._catalog.load_table(NAME))
+
+    def mark_state(self) -> int:
+        snapshot = self._catalog.load_table(NAME).current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+    def restore_state(self, state: int) -> None:
+        self._catalog.load_table(NAME).manage_snapshots().rollback_to_snapshot(state).commit()
 
 
 class DeltaLog:
@@ -88,6 +102,13 @@ class DeltaLog:
 
     def compact(self) -> None:
         DeltaTable(self._place).optimize.compact()
+
+    def mark_state(self) -> int:
+        return DeltaTable(self._place).version()
+
+    def restore_state(self, state: int) -> None:
+        if (table := DeltaTable(self._place)).version() > state:
+            table.restore(state)
 
 
 LOGS = {"iceberg": IcebergLog, "delta": DeltaLog}
@@ -122,12 +143,12 @@ def test_rows_follow_from_the_records_of_the_table(tmp_path: Path, seed: int, fo
 
     there, ever, runner = some_records(), set[Record](), UnkindShuffle(3)
     log.append(there)
-    meta = new_store(tmp_path / "store")
+    marked, meta = (log.mark_state(), list(there)), new_store(tmp_path / "store")
     append(meta, source_over(log, removed_rows=removed_rows, **options), CreateView("by_value", "SELECT …", BY_VALUE))
     for turn in range(16):
         if turn:
             for _ in range(chance.randrange(3)):
-                match chance.choice(["add"] * 3 + ["delete", "overwrite", "compact", "again"]):
+                match chance.choice(["add"] * 3 + ["delete", "overwrite", "compact", "again", "roll back"]):
                     case "add":
                         log.append(more := some_records())
                         there += more
@@ -137,6 +158,9 @@ def test_rows_follow_from_the_records_of_the_table(tmp_path: Path, seed: int, fo
                     case "overwrite":
                         there = [*(r for r in there if chance.random() < 0.8), *some_records()]
                         log.overwrite(there)
+                    case "roll back":
+                        state, there = marked
+                        log.restore_state(state)
                     case "again" if there:
                         log.append(more := [chance.choice(there)])
                         there += more
@@ -144,6 +168,7 @@ def test_rows_follow_from_the_records_of_the_table(tmp_path: Path, seed: int, fo
                         log.compact()
             if chance.random() < 0.2:
                 meta = open_store(tmp_path / "store", f"run {turn}")
+            marked = chance.choice([marked, (log.mark_state(), list(there))])
         advance_store(runner, meta)
         require_not_held(meta.read_latest().catalog)
         ever.update(there)
