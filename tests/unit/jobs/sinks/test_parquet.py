@@ -79,5 +79,5 @@ def test_an_interrupted_snapshot_leaves_no_file(tmp_path: Path, monkeypatch: pyt
         shop.publish()
         for name, rows in shop.model().items():
             (newest,) = [info.name for info in location.objects.list(f"{name}/")]
-            found = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
+            found = pq.read_table(location.open_file(newest))
             assert sorted_rows(found) == in_order(rows), name

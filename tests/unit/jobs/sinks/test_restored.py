@@ -117,7 +117,7 @@ class Store:
 def read(location: Any, name: str, kind: str) -> list[tuple[int, int]]:
     if kind == "parquet":
         newest = max(info.name for info in location.objects.list(f"{name}/"))
-        rows = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
+        rows = pq.read_table(location.open_file(newest))
     else:
         rows = package_rows(DeltaTable(location.table_uri(name), storage_options=location.delta_options or None))
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
