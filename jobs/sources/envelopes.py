@@ -9,7 +9,8 @@ JSON too. It gives the key if "before" is missing, and of a tombstone, which del
 Values arrive as Debezium encodes them. With a schema, its names of types decide the meaning. Without one:
 
     date                    days since 1970, or a text
-    timestamp               microseconds since 1970 (milliseconds for the columns of `epoch_milliseconds`), or a text
+    timestamp               microseconds since 1970 (milliseconds for the columns of `epoch_milliseconds`, nanoseconds
+                            for those of `epoch_nanoseconds`), or a text
     decimal                 a number, or its unscaled bytes in base64; with `decimal_texts 'true'`, digits
     binary                  base64
 
@@ -63,13 +64,13 @@ class EnvelopeForm:
     Args:
         value: the column of the envelope among the columns of a record.
         key: the column of the message's key; None: there is none.
-        milliseconds: the columns of the row whose times are in milliseconds.
+        units: the columns of the row whose times are not in microseconds -> nanoseconds of their unit.
         decimal_texts: decimals are digits, not base64.
     """
 
     value: int
     key: int | None
-    milliseconds: tuple[int, ...]
+    units: Mapping[int, int]
     decimal_texts: bool
 
 
@@ -309,10 +310,11 @@ class _Decoder:
             return f"TRY_CAST(x AS {kind.upper()})"
         if kind == "date":
             return f"coalesce(TRY(DATE '1970-01-01' + {_whole_number('INTEGER')}), TRY_CAST(x AS DATE))"
-        default = 1_000_000 if named is None and column in self._form.milliseconds else 1_000
+        default = self._form.units.get(column, 1_000) if named is None else 1_000
         unit = _UNITS.get((named and named.name) or "", default)
         number = _whole_number("BIGINT")
-        micros = f"{number} * {unit // 1_000}" if unit >= 1_000 else f"{number} // 1000"
+        # DuckDB's // goes towards zero, and a time before 1970 must not become a later one.
+        micros = f"{number} * {unit // 1_000}" if unit >= 1_000 else f"{number} // 1000 - ({number} % 1000 < 0)::BIGINT"
         return f"coalesce(TRY(make_timestamp({micros})), TRY_CAST(x AS TIMESTAMPTZ)::TIMESTAMP)"
 
     def _compute(self, expression: str, values: pa.Array) -> pa.Array:

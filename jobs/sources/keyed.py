@@ -71,8 +71,10 @@ _OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
 TABLES = ("delta", "iceberg", "tussock")
 REMOVED_ROWS, TAKE_BACK, IGNORE = "removed_rows", "take_back", "ignore"
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
-EPOCH_MILLISECONDS, DECIMAL_TEXTS = "epoch_milliseconds", "decimal_texts"
-_OF_ENVELOPES, _NOT_OF_ENVELOPES = (EPOCH_MILLISECONDS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
+#: The options that name columns whose times in envelopes are not in microseconds -> nanoseconds of their unit.
+EPOCH_UNITS = {"epoch_milliseconds": 1_000_000, "epoch_nanoseconds": 1}
+DECIMAL_TEXTS = "decimal_texts"
+_OF_ENVELOPES, _NOT_OF_ENVELOPES = (*EPOCH_UNITS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
 OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES, REMOVED_ROWS)
 RETAIN, FILES, KAFKA, POSTGRES = "retain", "files", "kafka", "postgres"
 #: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
@@ -234,13 +236,19 @@ def _names_partitions(source: CreateSource) -> bool:
 def _form_of(source: CreateSource) -> EnvelopeForm | None:
     if not has_envelopes(source):
         return None
-    milliseconds = _columns_named(source, EPOCH_MILLISECONDS, (), "and only a time counts milliseconds")
+    units = dict[int, int]()
+    for option, nanoseconds in EPOCH_UNITS.items():
+        for column in _columns_named(source, option, (), "and only a time has a unit"):
+            if column in units:
+                reason = f"column {source.fields[column].name!r} has another unit too"
+                raise BadOptionError(source.name, option, source.options[option], reason)
+            units[column] = nanoseconds
     texts = source.options.get(DECIMAL_TEXTS, "false")
     if texts not in ("true", "false"):
         reason = "expected 'true' (decimal.handling.mode=string) or 'false' (base64, Debezium's default)"
         raise BadOptionError(source.name, DECIMAL_TEXTS, texts, reason)
     is_message = source.format == KAFKA
-    return EnvelopeForm(1 if is_message else 0, 0 if is_message else None, milliseconds, texts == "true")
+    return EnvelopeForm(1 if is_message else 0, 0 if is_message else None, units, texts == "true")
 
 
 def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:

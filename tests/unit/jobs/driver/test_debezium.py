@@ -177,6 +177,8 @@ def test_an_omitted_value_is_taken_from_the_before_image() -> None:
         ("decimal(4,2)", "D0JA", {}, None),
         ("decimal(38,0)", "S+ZMlTyrQVK7AAAAAAAAAA==", {}, None),
         ("timestamp", 1_000, {"epoch_milliseconds": "v"}, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        ("timestamp_ntz", 1_500, {"epoch_nanoseconds": "v"}, datetime(1970, 1, 1, 0, 0, 0, 1)),
+        ("timestamp_ntz", -1, {"epoch_nanoseconds": "v"}, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
         ("timestamp", "2026-01-02T03:04:05.6+02:00", {}, datetime(2026, 1, 2, 1, 4, 5, 600_000, UTC)),
         ("timestamp_ntz", -1, {}, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
         ("date", "2026-01-02", {}, date(2026, 1, 2)),
@@ -223,6 +225,7 @@ def test_a_file_that_is_no_feed_of_envelopes_holds_the_source(tmp_path: Path) ->
         (customers(Path("/d"), (*FEW, Field("x", "array<int>"))), "'x' is a array<int>, which cannot be read"),
         (topic(FEW, on_error="ignore"), "expected 'fail' (hold the source"),
         (topic(FEW, changes="upsert", decimal_texts="true"), "the option is about envelopes"),
+        (topic(FEW, epoch_milliseconds="id", epoch_nanoseconds="ID"), "column 'id' has another unit too"),
     ],
 )
 def test_an_option_without_meaning_is_refused(source: CreateSource, reason: str) -> None:
