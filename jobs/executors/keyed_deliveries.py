@@ -44,14 +44,15 @@ class DuplicateKeyError(SourceFileError):
     """A delivery of a keyed source contains a key twice."""
 
     key: str
+    delivery: str
 
     def __str__(self) -> str:
         of = f"source {self.source!r}" if self.source else "the source"
         return (
-            f"a delivery of {of} contains more than one row with the key ({self.key}), and a snapshot must contain "
-            "each key once. Write the file without the duplicate, and the next run reads it. If more columns identify "
-            "a row, create the source again with all of them in its PRIMARY KEY. Until then, the rows of the delivery "
-            "before stay."
+            f"delivery {self.delivery} of {of} contains more than one row with the key ({self.key}), and a snapshot "
+            "must contain each key once. Write the file without the duplicate, and the next run reads it. If more "
+            "columns identify a row, create the source again with all of them in its PRIMARY KEY. Until then, the rows "
+            "of the delivery before stay."
         )
 
 
@@ -109,6 +110,7 @@ class _Scopes:
         values: the columns of each scope.
         was, now: (scopes,) the newest delivery before and after this epoch.
         replaced: (scopes,) whether this epoch reads the delivery that counts now, or none counts any more.
+        positions: (ranks,) the positions of the deliveries. A position ends with the delivery's name (natural_order).
         files, ranks: (files,) the files that come, ascending, and their deliveries. One that is taken back may have the
             number of one that comes.
     """
@@ -117,8 +119,14 @@ class _Scopes:
     was: Positions
     now: Positions
     replaced: _Flags
+    positions: pa.Array
     files: Positions
     ranks: Positions
+
+    def name_of(self, rank: int) -> str:
+        """The name of a delivery."""
+        position: bytes = self.positions[rank].as_py()
+        return position.rpartition(b"\0")[2].decode()
 
     def ranks_of(self, files: Positions) -> Positions:
         """(rows,) the delivery of each row that comes, by its file."""
@@ -226,7 +234,7 @@ class KeyedDeliveriesExecutor:
         values = take_rows(both, first)
         self._store_scopes(values, was, now, known)
         files, one = np.unique(rows.column(width + 1).to_numpy()[~gone], return_index=True)
-        return _Scopes(values, was, now, replaced, files, of_now[~gone][one])
+        return _Scopes(values, was, now, replaced, known, files, of_now[~gone][one])
 
     def _as_scopes(self, rows: pa.Table) -> pa.Table:
         """The columns of scopes, which come first in the rows."""
@@ -268,7 +276,7 @@ class KeyedDeliveriesExecutor:
         of_present, of_come = ids[: present.num_rows], ids[present.num_rows :]
         scope_of_present, scope_of_come = self._scopes_of(present, come, scopes)
         counts = rank == scopes.now[scope_of_come]
-        arrived = self._newest_by_key(come, of_come, np.where(counts, rank, _NONE), len(first))
+        arrived = self._newest_by_key(come, of_come, np.where(counts, rank, _NONE), len(first), scopes)
         before = np.full(len(first), _NONE)
         before[of_present] = np.arange(present.num_rows)
         survives = before != _NONE
@@ -300,7 +308,7 @@ class KeyedDeliveriesExecutor:
         numbers, _ = key_ids(columns, known + size + come.num_rows)  # known scopes come first, in their order
         return numbers[known : known + size], numbers[known + size :]
 
-    def _newest_by_key(self, come: pa.Table, ids: Positions, rank: Positions, keys: int) -> Positions:
+    def _newest_by_key(self, come: pa.Table, ids: Positions, rank: Positions, keys: int, scopes: _Scopes) -> Positions:
         """(keys,) the row that comes of the newest delivery; _NONE: no row that counts comes.
 
         Raises DuplicateKeyError if a delivery contains a key twice.
@@ -314,7 +322,7 @@ class KeyedDeliveriesExecutor:
         lost = order[newest[ids[order]] != order]
         if len(repeated := lost[rank[lost] == rank[newest[ids[lost]]]]):
             key = come.slice(int(repeated[0]), 1).select(list(self._node.key))
-            raise DuplicateKeyError(show_row(key, 0))
+            raise DuplicateKeyError(show_row(key, 0), scopes.name_of(int(rank[repeated[0]])))
         return newest
 
     def _count_late(self, come: pa.Table, late: _Flags) -> None:

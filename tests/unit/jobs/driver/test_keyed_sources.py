@@ -472,7 +472,7 @@ def test_a_key_that_a_dump_contains_twice_holds_the_source(tmp_path: Path) -> No
     write(tmp_path / "in/b.parquet", [(1, 0, 1, "a"), (3, 0, 2, "b"), (3, 0, 2, "b")])
     advance_store(LocalRunner(), meta)
     reason = held_sources(meta.read_latest().catalog)["customers"]
-    assert "a delivery of source 'customers' contains more than one row with the key (3)" in reason
+    assert "delivery b.parquet of source 'customers' contains more than one row with the key (3)" in reason
     assert rows(meta, "customers") == [(1, 0, 1, "a"), (2, 0, 2, "b")]
     write(tmp_path / "in/b.parquet", [(3, 0, 2, "b")])
     advance_store(LocalRunner(), meta)
