@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run (default: 2000)")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--kind", help="worlds of this kind only: local, cluster, prefork, power")
+    parser.add_argument("--without", help="take a fix back (removed_fixes.py), in worlds that can show its fault")
     parser.add_argument("--digests", action="store_true", help="print the digest of each seed")
     parser.add_argument("--known", action="store_true", help="a seed with a known fault does not fail")
     parser.add_argument("--list-modules", action="store_true", help="print the simulated modules, and run nothing")
@@ -39,6 +40,11 @@ def main() -> int:
         return 0
     engine.prepare()
     story.prepare()
+    if given.without:
+        from tests.support.simulation import removed_fixes
+
+        removed_fixes.FIXES[given.without]()
+        given.kind = given.kind or removed_fixes.WORLDS[given.without]
     gc.collect()
     gc.freeze()
     gc.disable()  # it would end objects of the simulation at any moment
@@ -59,6 +65,7 @@ def main() -> int:
         if problems:
             failed += 1
             kind = f" --kind {given.kind}" if given.kind else ""
+            kind += f" --without {given.without}" if given.without else ""
             print(f"  again: python -m tests.support.simulation --seed {seed} --trace{kind}", flush=True)
             if not given.keep_going:
                 break

@@ -79,6 +79,18 @@ def test_a_seed_has_the_same_history_in_every_process() -> None:
     assert digests(12, 12) == {seed: digest for seed, digest in together.items() if int(seed) >= 12}
 
 
+#: A seed that finds the fault of each fix, without it.
+FOUND_BY = {"slots": 19, "send": 2, "silence": 1, "names": 2}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("fix", FOUND_BY)
+def test_a_seed_finds_a_fault_again_if_its_fix_is_taken_back(fix: str) -> None:
+    seed = ("--seed", str(FOUND_BY[fix]))
+    with pytest.raises(AssertionError, match=rf"seeds?, 1 failed|again: .* --without {fix}"):
+        run(*seed, "--without", fix)
+
+
 def outside_modules(text: str) -> Iterator[str]:
     """The modules of OUTSIDE that a module imports."""
     for node in ast.walk(ast.parse(text)):
