@@ -203,14 +203,18 @@ def content_name(data: bytes, salt: str) -> str:
     return f"part-{hashlib.sha256(salt.encode() + data).hexdigest()[:32]}.parquet"
 
 
-def encode_vectors(vectors: Mapping[str, "BitMap64"]) -> tuple[str, bytes, dict[str, Action]]:
-    """Return the name and the bytes of a file with deletion vectors, and the descriptor of each, by path."""
+def encode_vectors(vectors: Mapping[str, "BitMap64"], salt: str) -> tuple[str, bytes, dict[str, Action]]:
+    """Return the name and the bytes of a file with deletion vectors, and the descriptor of each, by path.
+
+    The name depends on the vectors, their paths and `salt`: upkeep may remove an earlier file with equal vectors while
+    a commit adds this one.
+    """
     out, places = bytearray(b"\x01"), {}
     for path, vector in vectors.items():
         data = frame_vector(vector)
         places[path] = (len(out), len(data) - _FRAME_BYTES, len(vector))
         out += data
-    name = uuid.UUID(bytes=hashlib.sha256(out).digest()[:16])
+    name = uuid.UUID(bytes=hashlib.sha256("\n".join([salt, *vectors, ""]).encode() + out).digest()[:16])
     descriptors = {
         path: {
             "storageType": "u",

@@ -21,6 +21,7 @@ from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
 
 FOLDER = "publish/locators"
 _NEWEST = "newest.json"
+_MANY_SSTS = 16
 _NUMBER_BITS = 63  # numbers fit into the version of a Delta transaction, which is signed
 
 
@@ -52,6 +53,11 @@ class LocatorDocument(msgspec.Struct, frozen=True):
     rows: int = 0
     deleted: int = 0
     note: str = ""
+
+    @property
+    def is_worn(self) -> bool:
+        """Return whether upkeep should merge the SSTs."""
+        return len(self.ssts) > _MANY_SSTS
 
 
 def folder_of(table: str) -> str:

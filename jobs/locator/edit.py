@@ -1,6 +1,6 @@
 """LocatorEdit: the changes of one commit to a table, and the next state of its locator."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from tussock.jobs.locator.locator import (
     LocatedFile,
     Locator,
     file_keys,
+    file_numbers,
     merged_rows,
     to_runs_key,
 )
-from tussock.jobs.locator.runs import Places, find_runs, rows_outside
+from tussock.jobs.locator.runs import Places, find_runs, rows_in_runs, rows_outside
 from tussock.statestore.errors import DamagedError
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -242,14 +243,37 @@ class LocatorEdit:
 
     def _merge_ssts(self, ssts: Sequence[SstInfo], *, is_all: bool) -> list[SstInfo]:
         step, objects = self.locator.document.step, self.locator.objects
-        batches = []
-        for table, dead in ((ROWS, None), (RUNS, "file"), (FILES, "rows")):
-            if (entries := merged_rows(objects, ssts, step, table)) is None:
-                continue
-            if is_all and dead is not None:
-                entries = entries.filter(pa.array(entries[dead].to_numpy() != NOWHERE))
-            batches.append(_batch_of(table, one_array(entries.column(0)), entries.remove_column(0)))
+        entries = {table: merged_rows(objects, ssts, step, table) for table in (ROWS, RUNS, FILES)}
+        if is_all:
+            entries = _without_dead(entries)
+        batches = [
+            _batch_of(table, one_array(rows.column(0)), rows.remove_column(0))
+            for table, rows in entries.items()
+            if rows is not None
+        ]
         return batch_ingest(objects, [b for b in batches if b.rows.num_rows], step, f"{self.locator.folder}/data")
+
+
+def _without_dead(entries: Mapping[int, pa.Table | None]) -> dict[int, pa.Table | None]:
+    """Return all entries of a locator, by table, without those that hide none.
+
+    A run counts while its file is in the table. A deleted row hides only a run that contains its key.
+    """
+    rows, runs, files = (entries[table] for table in (ROWS, RUNS, FILES))
+    if files is not None:
+        files = files.filter(pa.array(files["rows"].to_numpy() != NOWHERE))
+    if runs is not None:
+        living = [] if files is None else file_numbers(files.column(0))
+        runs = runs.filter(pa.array(np.isin(runs["file"].to_numpy(), living)))
+    if rows is not None:
+        needed = rows["file"].to_numpy() != NOWHERE
+        if runs is not None and runs.num_rows:
+            gone = np.flatnonzero(~needed)
+            keys = to_runs_key(one_array(rows.column(0)).take(pa.array(gone)))
+            needed = needed.copy()
+            needed[gone] = rows_in_runs(keys, one_array(runs.column(0)), runs["count"].to_numpy())
+        rows = rows.filter(pa.array(needed))
+    return {ROWS: rows, RUNS: runs, FILES: files}
 
 
 def _with_deleted(file: LocatedFile, deleted: "BitMap64") -> LocatedFile:

@@ -133,8 +133,7 @@ class Locator:
             if not parts:
                 return []
             rows = pa.concat_tables(parts)
-            keys = [int.from_bytes(key[-8:], "big") - (1 << 63) for key in rows.column(0).to_pylist()]
-            return _to_files(keys, rows.remove_column(0))
+            return _to_files(file_numbers(rows.column(0)), rows.remove_column(0))
         keys = sorted(set(numbers))
         if not keys:
             return []
@@ -188,6 +187,11 @@ def encoded_keys(parts: tuple[KeyPart, ...], keys: pa.Table) -> pa.BinaryArray:
 def file_keys(numbers: Sequence[int]) -> pa.BinaryArray:
     """Encode numbers of files as keys of FILES."""
     return encode_keys(FILES, np.zeros(len(numbers), np.uint16), [pa.array(numbers, pa.int64())], [KeyColumn(0)])
+
+
+def file_numbers(keys: pa.ChunkedArray) -> list[int]:
+    """Return the numbers of files from keys of FILES."""
+    return [int.from_bytes(key[-8:], "big") - (1 << 63) for key in keys.to_pylist()]
 
 
 def merged_rows(objects: ObjectStore, ssts: Sequence[SstInfo], step: int, table: int) -> pa.Table | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.hummock.sorted_keys import fixed_keys, measure_widths
+from tussock.statestore.hummock.sorted_keys import fixed_keys, left_positions, measure_widths
 
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -52,6 +52,27 @@ def rows_outside(runs: Runs, count: int) -> Places:
     depth[runs.starts] += 1
     depth[runs.starts + runs.counts] -= 1
     return np.flatnonzero(np.cumsum(depth[:count]) == 0)
+
+
+def rows_in_runs(keys: pa.BinaryArray, firsts: pa.BinaryArray, counts: Places) -> Mask:
+    """Return whether each key is in one of the runs.
+
+    Args:
+        keys: (n,) encoded.
+        firsts: the first key of each run, encoded with the same table id, ascending.
+        counts: the rows of each run.
+    """
+    inside = np.zeros(len(keys), np.bool_)
+    if not len(keys) or not len(firsts):
+        return inside
+    at = np.asarray(left_positions(firsts, keys))
+    is_first = pc.equal(firsts.take(pa.array(np.minimum(at, len(firsts) - 1))), keys).to_numpy(zero_copy_only=False)
+    at = at - ~is_first  # the last run that does not begin behind the key
+    near = np.flatnonzero(at >= 0)
+    runs = at[near]
+    steps = steps_between(firsts.take(pa.array(runs)), keys.take(pa.array(near)))
+    inside[near] = (steps >= 0) & (steps < counts[runs])
+    return inside
 
 
 def steps_between(firsts: pa.BinaryArray, keys: pa.BinaryArray) -> Places:

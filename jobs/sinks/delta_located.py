@@ -84,7 +84,6 @@ _SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
 _MOST_SMALL = 1  # small file that stays
 _DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
 _REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
-_MANY_SSTS = 16  # of a locator; more are merged by upkeep
 _SETTLED_MS = 3_600_000  # younger files may belong to a running publish
 _OURS = "tussock"
 
@@ -331,7 +330,8 @@ class DeltaLocatedSink(DeltaRsSink):
     def _delete_rows(self, edit: LocatorEdit, deletes: Sequence[FileDeletes], now: int) -> list[Action]:
         """Write the deletion vectors. Returns the actions that replace each touched file's entry in the log."""
         partial = {of_file.file.path: of_file for of_file in deletes if not of_file.is_whole}
-        name, data, vectors = encode_vectors({path: of_file.deleted for path, of_file in partial.items()})
+        vectors_of_files = {path: of_file.deleted for path, of_file in partial.items()}
+        name, data, vectors = encode_vectors(vectors_of_files, f"{edit.locator.folder} {edit.locator.document.step}")
         if partial:
             self._objects.put(f"{self._folder}/{name}", data)
         actions = [removal_of(json.loads(of_file.file.note), now) for of_file in deletes]
@@ -420,7 +420,7 @@ class DeltaLocatedSink(DeltaRsSink):
         if head is None or (locator := self._read_locator(head)) is None:
             return 0, 0
         chosen = _files_to_rewrite(locator.read_files())
-        if not chosen and len(locator.document.ssts) <= _MANY_SSTS:
+        if not chosen and not locator.document.is_worn:
             return 0, 0
         edit, version = LocatorEdit(locator), head.number + 1
         edit.drop_files(chosen)

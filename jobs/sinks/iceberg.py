@@ -16,7 +16,6 @@ and the locator follows. A snapshot of another program that changes rows is an e
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -501,7 +500,8 @@ class IcebergSink:
             return 0, 0
         files = locator.read_files()
         chosen = _files_to_rewrite(files)
-        if not chosen:
+        # After moves by other programs, a snapshot of Tussock's own lets the earlier ones expire.
+        if not chosen and not locator.document.is_worn and not self._own_snapshot(table).moves:
             return 0, 0
         with self._place.committing(self._outline.name):
             edit, transaction = LocatorEdit(locator), table.transaction()
@@ -533,7 +533,10 @@ class IcebergSink:
         return RowsWithKeys(rows, pa.table([keys], names=["key"]))
 
     def _expire(self, before_ms: int) -> None:
-        """Remove tags of earlier epochs, and expire snapshots before a moment (Unix ms) that no tag names."""
+        """Remove tags of earlier epochs, and expire snapshots before a moment (Unix ms).
+
+        The snapshots of tags and branches stay, and those from Tussock's newest to the current one.
+        """
         table = self._table
         assert table is not None
         snapshots = {s.snapshot_id: s for s in table.metadata.snapshots}
@@ -551,8 +554,13 @@ class IcebergSink:
             if old:
                 manage.commit()
             table.refresh()
-            moment = datetime.fromtimestamp(before_ms / 1000, UTC).replace(tzinfo=None)
-            table.maintenance.expire_snapshots().older_than(moment).commit()
+            own = self._own_snapshot(table)
+            needed = {own.snapshot.snapshot_id, *(move.snapshot_id for move in own.moves)}
+            needed |= {ref.snapshot_id for ref in table.metadata.refs.values()}
+            outdated = [s.snapshot_id for s in table.metadata.snapshots if s.timestamp_ms < before_ms]
+            expired = [number for number in outdated if number not in needed]
+            if expired:
+                table.maintenance.expire_snapshots().by_ids(expired).commit()
             self._table = table.refresh()
 
     def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.memory_store import MemoryObjectStore
 from tussock.jobs.locator.document import KeyPart, folder_of, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import LocatorEdit, LostRowError
-from tussock.jobs.locator.locator import Locator
+from tussock.jobs.locator.locator import ROWS, Locator
 from tussock.jobs.locator.runs import find_runs
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -143,6 +143,21 @@ def test_a_deleted_row_of_a_run_stays_deleted_after_all_is_merged_and_comes_back
     table.check([(n,) for n in range(100)])
     table.change([], [(50,)])
     table.check([(n,) for n in range(100)])
+
+
+@pytest.mark.parametrize("kind", ["integers", "texts"])
+def test_rows_that_are_gone_for_good_are_forgotten_when_all_is_merged(kind: str) -> None:
+    parts, key_of = KEYS[kind]
+    table = Table(parts)
+    table.change([], [key_of(n) for n in range(50)])  # one run of integers
+    for day in range(1, 10):  # a view of the last 50 keys
+        table.change(
+            [key_of(n) for n in range(50 * day - 50, 50 * day)], [key_of(n) for n in range(50 * day, 50 * day + 50)]
+        )
+    table.change([key_of(470)], [])
+    table.number = LocatorEdit(table.open_locator()).write(compact=True)
+    assert [len(rows) for rows in table.open_locator().scan_table(ROWS)] == [49]
+    table.check([key_of(n) for n in range(0, 520, 3)])
 
 
 def test_a_row_that_the_table_does_not_have_is_an_error_and_changes_nothing() -> None:

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyroaring import BitMap64
 
 from tests.support.jobs.sinks.shop import Shop, in_order, read_back
+from tussock.jobs.delta.delta_commits import encode_vectors
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.sinks import delta_located
 from tussock.jobs.sinks.check import check_tables
@@ -240,6 +242,14 @@ def test_files_of_the_table_are_named_by_their_content(shop: Shop, monkeypatch: 
     folder = Path(f"{shop.folder}/tables/orders")
     named = {Path(action["add"]["path"]).name for c in commits_of(shop, "orders") for action in c if "add" in action}
     assert {file.name for file in folder.glob("*.parquet")} == named
+
+
+def test_equal_vectors_of_other_files_and_states_have_an_object_of_their_own() -> None:
+    """Upkeep may remove an unneeded object while a commit adds one with equal bytes."""
+    vector = BitMap64([0, 1])
+    names = [encode_vectors({path: vector}, salt)[0] for path, salt in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "1"))]
+    assert len(set(names)) == 3
+    assert names[3] == names[0], "a repeated publish writes the same object"
 
 
 def test_upkeep_names_a_table_whose_first_log_entry_is_gone(shop: Shop) -> None:

@@ -272,6 +272,22 @@ def test_upkeep_rewrites_worn_files_and_removes_old_ones_and_publishing_continue
         check(shop)
 
 
+def test_a_table_that_another_program_compacted_and_no_epoch_changed_survives_upkeep(shop: Shop) -> None:
+    publish_change(shop)
+    for _ in range(2):  # the file of the second compaction is not worth a rewrite
+        replace_files(table_of(shop, "ratios"))
+    shop.add_event("view", 1)  # its tag is on the compacted snapshot
+    shop.commit()
+    shop.publish()
+    far_future = (shop.meta.read_latest().published >> 16) + 30 * DAY_MS
+    for day in range(2):
+        tidy_tables(shop.meta, shop.settings, far_future + day * DAY_MS)
+    assert len(table_of(shop, "ratios").snapshots()) == 2, "the tagged one and Tussock's own"
+    for _ in range(2):
+        publish_change(shop)
+        check(shop)
+
+
 def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_refused(shop: Shop) -> None:
     for _ in range(2):
         publish_change(shop)
