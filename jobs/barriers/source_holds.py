@@ -49,7 +49,7 @@ def _kind_of(error: InputError | SourceAwayError) -> str:
 
 
 class HeldSourcesError(InputError):
-    """New files of failing sources were not taken. Everything else was. `reasons` is by source."""
+    """New input of failing sources was not taken. Everything else was. `reasons` is by source."""
 
     parts_values = True
 
@@ -67,20 +67,20 @@ class HeldSourcesError(InputError):
         ]
         lines = "\n  ".join(filter(None, (*held, reasons.ending)))
         return (
-            f"{lines}\n  New files of {', '.join(self.reasons)} wait until the cause is gone; the next run then takes "
-            "them. Rows that were taken before stay. Everything else was taken and committed."
+            f"{lines}\n  New input of {', '.join(self.reasons)} waits until the cause is gone; the next run then takes "
+            "it. Rows that were taken before stay. Everything else was taken and committed."
         )
 
 
 class HeldSourceWarning(UserWarning):
-    """A flush continued without the new files of a failing source."""
+    """A flush continued without the new input of a failing source."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(source, reason)
         self.source, self.reason = source, reason
 
     def __str__(self) -> str:
-        return f"source {self.source!r} is held, and its new files wait: {printed_reason(self.reason)}"
+        return f"source {self.source!r} is held, and its new input waits: {printed_reason(self.reason)}"
 
 
 def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str, str]:

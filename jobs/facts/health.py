@@ -365,7 +365,7 @@ def _of_sources(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:
     for source in sources:
         about = f"source {source.source}"
         for hold in source.held:
-            do = "Its new files wait; all other work continues. Once the cause is removed, the next run reads them."
+            do = "Its new input waits; all other work continues. Once the cause is removed, the next run reads it."
             yield Trouble(TroubleKind.SOURCE_HELD, about, f"is held: {hold.reason}", do, since=hold.at)
         if source.trouble and not source.held:
             do = (

@@ -265,7 +265,7 @@ def write_sales(path: Path, first: int, schema: pa.Schema = SALES) -> None:
 
 def why_held(session: Session) -> str:
     """The reason for the one source that a flush skipped."""
-    with pytest.warns(HeldSourceWarning, match="its new files wait") as warned:
+    with pytest.warns(HeldSourceWarning, match="its new input waits") as warned:
         summary = session.flush()
     ((hold,),) = summary.held.values()
     assert [str(w.message) for w in warned if hold.reason in str(w.message)] != []

@@ -602,7 +602,7 @@ def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:
         Trouble(TroubleKind.VIEW_HELD_BACK, f"view {name}", held, CORRECT_ROWS, since=NOW - timedelta(days=days))
         for name, days in (("a", 0), ("b", 0), ("c", 9))
     ]
-    wait = "Its new files wait; all other work continues."
+    wait = "Its new input waits; all other work continues."
     sources = [Trouble(TroubleKind.SOURCE_HELD, f"source {n}", f"is held: no file at '{n}'", wait) for n in "st"]
     assert health_text("shop", [*sources, *views], NOW).splitlines() == [
         "pipeline shop: 5 things are wrong",
