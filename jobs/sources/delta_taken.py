@@ -1,13 +1,15 @@
 """The versions that a source has taken of a Delta table: one row per epoch, in a state table of the source.
 
     version bigint (key) | place string (its folder) | table string (its id) | size bigint (bytes read) | epoch bigint |
-    files bigint | rows bigint (a SnapshotCut; 0 and 0: the whole version)
+    files bigint | rows bigint | records bigint | nbytes bigint (a SnapshotCut; zeros: the whole version)
 
 The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest version, or
 with the rest of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,8 @@ _COLUMNS = (
     ("epoch", "bigint"),
     ("files", "bigint"),
     ("rows", "bigint"),
+    ("records", "bigint"),
+    ("nbytes", "bigint"),
 )
 
 
@@ -49,11 +53,12 @@ def taken_schema(source: str) -> TableSchema:
 def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
     """Return the last version that each epoch took, in order."""
     rows = [r for part in taken.scan() for r in part.to_pylist()]
-    versions = (
-        DeltaTaken(r["version"], r["place"], r["table"], r["size"], SnapshotCut(r["files"], r["rows"]) or None)
-        for r in rows
-    )
+    versions = (DeltaTaken(r["version"], r["place"], r["table"], r["size"], _cut_of(r)) for r in rows)
     return sorted(versions, key=lambda t: t.version)
+
+
+def _cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
+    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
 
 
 def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
@@ -65,7 +70,17 @@ def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
     end = taken.end or START
-    values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, end.files, end.rows)
+    values = (
+        taken.version,
+        taken.place,
+        taken.table,
+        taken.nbytes,
+        epoch,
+        end.files,
+        end.rows,
+        end.records,
+        end.nbytes,
+    )
     columns = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
     keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["version"]], schema.key)
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **columns}))

@@ -339,6 +339,7 @@ class FileTooLargeError(InputError):
         nbytes: of all records, decoded.
         most: bytes that an epoch reads at most.
         least: bytes of the largest part that cannot be divided.
+        of_table: whether it is a file of a table in a lake, without which the table cannot be read.
     """
 
     path: str
@@ -347,14 +348,16 @@ class FileTooLargeError(InputError):
     nbytes: int
     most: int
     least: int
+    of_table: bool = False
 
     def __str__(self) -> str:
         has = "one record" if self.records == 1 else f"a record of {self.least:,} bytes"
+        skip = f" To continue without it, run `tussock barrier abandon --skip-file {shlex.quote(self.path)}`."
         return (
             f"file {self.path} has {self.size:,} bytes, {self.nbytes:,} when it is decoded, and {has}, which cannot "
             f"be divided. An epoch reads at most {self.most:,} bytes. To read it, set `max_bytes = {self.least}` in "
-            "[epoch] of pipeline.toml; the epoch needs several times these bytes of memory. To continue without it, "
-            f"run `tussock barrier abandon --skip-file {shlex.quote(self.path)}`."
+            "[epoch] of pipeline.toml; the epoch needs several times these bytes of memory."
+            f"{'' if self.of_table else skip}"
         )
 
 

@@ -2,13 +2,15 @@
 
     number bigint (key) | snapshot bigint | place string (catalog and name) | table string (its uuid)
     columns string (BoundColumns as JSON) | size bigint (bytes read) | epoch bigint |
-    files bigint | rows bigint (a SnapshotCut; 0 and 0: the whole snapshot)
+    files bigint | rows bigint | records bigint | nbytes bigint (a SnapshotCut; zeros: the whole snapshot)
 
 The table is a singleton: only the driver reads and writes it. Snapshot ids have no order, hence the number. The next
 epoch continues after the row with the largest one, or with the rest of its snapshot.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,6 +34,8 @@ _COLUMNS = (
     ("epoch", "bigint"),
     ("files", "bigint"),
     ("rows", "bigint"),
+    ("records", "bigint"),
+    ("nbytes", "bigint"),
 )
 
 
@@ -79,11 +83,15 @@ def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
             r["table"],
             _bound_columns(r["columns"]),
             r["size"],
-            SnapshotCut(r["files"], r["rows"]) or None,
+            _cut_of(r),
         )
         for r in rows
     )
     return sorted(made, key=lambda t: t.number)
+
+
+def _cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
+    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
 
 
 def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
@@ -97,7 +105,7 @@ def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBat
     columns = msgspec.json.encode(taken.columns).decode()
     end = taken.end or START
     of_table = (taken.number, taken.snapshot, taken.place, taken.table)
-    values = (*of_table, columns, taken.nbytes, epoch, end.files, end.rows)
+    values = (*of_table, columns, taken.nbytes, epoch, end.files, end.rows, end.records, end.nbytes)
     arrays = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
     keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [arrays["number"]], schema.key)
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **arrays}))

@@ -18,10 +18,16 @@ from tussock.statestore.errors import TussockError
 
 
 class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A place in a snapshot: after `files` whole files, and `rows` rows of the next one."""
+    """A place in a snapshot: after `files` whole files, and `rows` rows of the next one.
+
+    Args:
+        records, nbytes: of that next file, so that no later epoch measures it again.
+    """
 
     files: int = 0
     rows: int = 0
+    records: int = 0
+    nbytes: int = 0
 
     def __bool__(self) -> bool:
         return self != START
@@ -55,7 +61,8 @@ def next_portion(
     if asked.most is None:
         return SnapshotPortion(None, sum(file.size for file in waiting))
     chosen = fitting_files(waiting, asked.max_bytes)
-    measures = map_in_threads(lambda file: _measure_file(file, measure), chosen)
+    begun = [FileRecords(start.records, start.nbytes)] if start.rows else []
+    measures = [*begun, *map_in_threads(lambda file: _measure_file(file, measure), chosen[len(begun) :])]
     left, most, spent = asked.max_bytes or 0, max(asked.most, LEAST_PORTION_BYTES), 0
     for place, (file, records) in enumerate(zip(chosen, measures, strict=True), start.files):
         first = start.rows if place == start.files else 0
@@ -64,7 +71,8 @@ def next_portion(
             if spent:
                 return SnapshotPortion(SnapshotCut(place), spent)
             rows = _fitting_rows(file, records, most)
-            return SnapshotPortion(SnapshotCut(place, first + rows), records.cost * rows // records.records)
+            end_of_rows = SnapshotCut(place, first + rows, records.records, records.nbytes)
+            return SnapshotPortion(end_of_rows, records.cost * rows // records.records)
         spent += max(cost, 1)
     end = start.files + len(chosen)
     return SnapshotPortion(None if end == len(files) else SnapshotCut(end), spent)
@@ -95,5 +103,5 @@ def _fitting_rows(file: PinnedFile, records: FileRecords, most: int) -> int:
     rows = records.records * most // records.cost
     if rows < 1 or records.largest > most:
         least = max(records.largest, -(-records.cost // records.records))
-        raise FileTooLargeError(file.path, file.size, records.records, records.nbytes, most, least)
+        raise FileTooLargeError(file.path, file.size, records.records, records.nbytes, most, least, of_table=True)
     return rows

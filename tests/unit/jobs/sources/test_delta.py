@@ -35,7 +35,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources import file_portions, snapshot_cuts
+from tussock.jobs.sources import delta, file_portions, snapshot_cuts
 from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
@@ -652,6 +652,30 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
     truth = DeltaTable(str(tmp_path / "clone")).deletion_vectors()
     assert pa.table(truth)["selection_vector"].to_pylist() == [[True, False, True]]
     assert rows(meta, "copy") == [(1, 1.0, "a"), (3, 3.0, "c")]
+
+
+def test_a_file_is_measured_once_however_many_portions_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_cuts, "LEAST_PORTION_BYTES", 1)
+    measured: list[str] = []
+    measure = delta.measure_parquet
+    monkeypatch.setattr(delta, "measure_parquet", lambda f, options: measured.append(f.path) or measure(f, options))
+    place, meta = tmp_path / "table", new_store(tmp_path / "store")
+    written_in_files(place, files=2, rows_each=20)
+    append(meta, source(place), COPY)
+    while epoch_over(meta, 3):
+        pass
+    assert len(rows(meta, "copy")) == 40
+    assert max(Counter(measured).values()) <= 2, "in its own epoch, and perhaps in the one that ends before it"
+
+
+def test_a_row_that_no_epoch_may_read_holds_the_source_with_its_size(tmp_path: Path) -> None:
+    place, meta = tmp_path / "table", new_store(tmp_path / "store")
+    write_deltalake(place, table((1, 1.0, "a" * (40 << 20)), (2, 2.0, "b")))
+    append(meta, source(place), COPY)
+    epoch_over(meta, 1)
+    with pytest.raises(HeldSourcesError, match="a record of 41,9") as raised:
+        require_not_held(meta.read_latest().catalog)
+    assert "--skip-file" not in str(raised.value), "no file of a table can be skipped"
 
 
 def test_rows_outside_of_a_portion_are_dropped_if_their_whole_file_is_read(tmp_path: Path) -> None:
