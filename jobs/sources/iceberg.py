@@ -472,7 +472,7 @@ def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) 
             reason = f"the first rows of {tasks[end.files].file.file_path}, which has deleted rows"
             raise IcebergReadError(item, f"pyiceberg cannot read {reason}. Run epochs until no file waits.")
         rows.append(reader.to_table([tasks[end.files]]).slice(0, end.rows))
-    return pa.concat_tables(rows)
+    return pa.concat_tables(rows, promote_options="permissive")  # texts of few rows may be of a wider type
 
 
 def _start_of(before: IcebergTaken | None) -> SnapshotCut:
