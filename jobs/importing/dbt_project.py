@@ -21,13 +21,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, read_manifest
+from tussock.jobs.importing.dbt_reads import find_reads
 from tussock.jobs.importing.dbt_snapshots import snapshot_models
-from tussock.jobs.importing.dbt_sources import seed_model, source_model, tags_of
+from tussock.jobs.importing.dbt_sources import file_source, seed_model, source_model, tags_of
 from tussock.jobs.importing.dbt_tests import key_assertion, test_assertions, unit_test_of, views_in_unit_tests
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.names import parts_of, relation_name, relation_text, rename_relations
+from tussock.jobs.importing.names import Renamed, parts_of, relation_name, relation_text, rename_relations, tokens_in
 from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest
+from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError
 from tussock.statestore.errors import InputError
 
 SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
@@ -71,10 +73,13 @@ class _Reading:
     manifest: DbtManifest
     path: Path
     options: DbtOptions
+    _file_sources: dict[SourceRead, Model] = field(default_factory=dict)
 
     def to_project(self) -> ForeignProject:
-        self._require_known_sources()
         models = [*self._sources(), *self._models()]
+        assertions = list(self._assertions(models))
+        models += self._file_sources.values()
+        self._require_known_sources()
         return ForeignProject(
             tool="dbt",
             name=self.options.name or self._project_word(),
@@ -82,7 +87,7 @@ class _Reading:
             inputs=(self.path,),
             description=f"The dbt project {self.manifest.metadata.project_name or self.root.name}.",
             models=tuple(models),
-            assertions=tuple(self._assertions(models)),
+            assertions=tuple(assertions),
             unit_tests=tuple(unit_test_of(test, self) for _, test in sorted(self.manifest.unit_tests.items())),
             left_out=tuple(self._left_out()),
             notes=tuple(self._notes()),
@@ -128,23 +133,37 @@ class _Reading:
     @cached_property
     def qualified_names(self) -> Mapping[tuple[str, ...], str]:
         """The relation in the pipeline, by the parts of the name that compiled SQL contains."""
-        rendered = {n.unique_id: n.relation_name for n in self.manifest.nodes.values() if n.unique_id in self.names}
-        rendered |= {source.unique_id: source.relation_name for source in self.manifest.sources.values()}
-        return {parts_of(name): self.names[identifier] for identifier, name in sorted(rendered.items()) if name}
+        return {parts_of(text): name for text, name in self._rendered.items() if "(" not in text and "'" not in text}
+
+    @cached_property
+    def _called_names(self) -> Mapping[tuple[str, ...], str]:
+        """The sources that compiled SQL reads by a place, such as 'orders/*.csv' or read_csv('orders.csv')."""
+        return {tokens_in(text): name for text, name in self._rendered.items() if "(" in text or "'" in text}
+
+    @cached_property
+    def _rendered(self) -> Mapping[str, str]:
+        """The relation in the pipeline, by the text that compiled SQL contains."""
+        texts = {n.unique_id: n.relation_name for n in self.manifest.nodes.values() if n.unique_id in self.names}
+        texts |= {source.unique_id: source.relation_name for source in self.manifest.sources.values()}
+        return {text: self.names[identifier] for identifier, text in sorted(texts.items()) if text}
 
     @cached_property
     def tested_views(self) -> frozenset[str]:
         """dbt's identifiers of the models that unit tests name."""
         return views_in_unit_tests(self.manifest)
 
-    def sql_of(self, compiled: str, own: str = "") -> tuple[str, tuple[str, ...], str]:
+    def sql_of(self, compiled: str, place: str, own: str = "") -> tuple[str, tuple[str, ...], str]:
         """Compiled SQL for the pipeline, the relations that it reads, and why it cannot be taken (else empty).
 
         Args:
+            place: the file of the SQL.
             own: the relation that the SQL computes, which it must not read.
         """
         try:
-            renamed = rename_relations(compiled.strip().rstrip(";"), self.qualified_names)
+            renamed = rename_relations(compiled.strip().rstrip(";"), self.qualified_names, self._called_names)
+            renamed = self._with_file_sources(renamed, place, own)
+        except UnsupportedReadError as err:
+            return "", (), str(err)
         except InputError as err:
             return "", (), f"its SQL cannot be read: {str(err).partition(chr(10))[0]}"
         if own and own in renamed.reads:
@@ -161,6 +180,28 @@ class _Reading:
             return "", (), reason
         return renamed.sql, renamed.reads, ""
 
+    def _with_file_sources(self, renamed: Renamed, place: str, own: str) -> Renamed:
+        """The SQL with a source in place of each read of files. Equal reads are one source."""
+        sql, at, reads = "", 0, set(renamed.reads)
+        for written in find_reads(renamed.sql):
+            source = self._file_source(written.read, place, own)
+            reads.add(source)
+            sql += renamed.sql[at : written.begin] + relation_text(source)
+            at = written.end
+        return Renamed(sql + renamed.sql[at:], tuple(sorted(reads)), renamed.double_quotes)
+
+    def _file_source(self, read: SourceRead, place: str, own: str) -> str:
+        """The name of the source of a read."""
+        if read not in self._file_sources:
+            known = {*self.names.values(), *(model.name for model in self._file_sources.values())}
+            name = base = f"{own or 'read'}_files"
+            number = 1
+            while name in known:
+                number += 1
+                name = f"{base}_{number}"
+            self._file_sources[read] = file_source(name, read, ProjectPlace(place), self.root, self._given)
+        return self._file_sources[read].name
+
     def _project_word(self) -> str:
         word = re.sub(r"[^a-z0-9_]+", "_", (self.manifest.metadata.project_name or self.root.name).lower()).strip("_")
         return word if re.match("[a-z]", word) else f"dbt_{word}"
@@ -168,12 +209,13 @@ class _Reading:
     # --- relations ----------------------------------------------------------------------------------------------------
 
     def _require_known_sources(self) -> None:
-        known = {f"{s.source_name}.{s.name}".lower() for s in self.manifest.sources.values()}
-        known |= {source.name.lower() for source in self.manifest.sources.values()}
-        for name in sorted(self._given):
-            if name not in known:
-                expected = f"one of the project's sources: {', '.join(sorted(n for n in known if '.' in n)) or 'none'}"
-                raise ProjectError(f"--source {name}", "an unknown source", expected)
+        """Raise ProjectError for a `--source` that names no source."""
+        listed = {f"{s.source_name}.{s.name}".lower() for s in self.manifest.sources.values()}
+        listed |= {source.name for source in self._file_sources.values()}
+        known = listed | {source.name.lower() for source in self.manifest.sources.values()}
+        for name in sorted(set(self._given) - known):
+            expected = f"one of the project's sources: {', '.join(sorted(listed)) or 'none'}"
+            raise ProjectError(f"--source {name}", "an unknown source", expected)
 
     @property
     def _given(self) -> Mapping[str, str]:
@@ -196,7 +238,7 @@ class _Reading:
             if node.config.materialized != "ephemeral":
                 yield self._model_of(node)
         for node in self.manifest.nodes_of("snapshot"):
-            sql, reads, refusal = self.sql_of(node.compiled_code or "")
+            sql, reads, refusal = self.sql_of(node.compiled_code or "", node.original_file_path)
             base = replace(self._frame_of(node, "snapshot"), reads=reads)
             if not node.compiled_code:
                 refusal = f"it is not compiled. {_COMPILE_AGAIN}"
@@ -245,7 +287,7 @@ class _Reading:
                 model,
                 refusal=f"only its incremental branch is compiled ({fragment!r}). {_COMPILE_AGAIN}",
             )
-        sql, reads, refusal = self.sql_of(node.compiled_code, model.name)
+        sql, reads, refusal = self.sql_of(node.compiled_code, node.original_file_path, model.name)
         if refusal:
             return replace(model, refusal=refusal)
         is_view = materialized == "view" and node.unique_id not in self.tested_views

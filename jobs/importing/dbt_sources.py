@@ -7,21 +7,24 @@ The place of a source comes from `--source name=path`, from `external_location` 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from tussock.jobs.importing.dbt_manifest import DbtNode, DbtSource
+from tussock.jobs.importing.dbt_reads import read_of_place
 from tussock.jobs.importing.names import relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, Script
+from tussock.jobs.importing.sdp_reads import SourceRead, split_arguments
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import string_text
+from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.sources.preview import preview_source, source_text
 from tussock.statestore.errors import InputError
 
-_CALL = re.compile(r"(?:read_)?(?P<format>csv|csv_auto|parquet|json|json_auto|delta|delta_scan)\(\s*'(?P<path>[^']*)'")
 _INFERRED = ("csv", "json", "parquet")
 _TYPES = (
     (r"(n?var)?char(acter)?( varying)?(\(\d+\))?|text|string|uuid|json|jsonb|bpchar", "string"),
@@ -36,17 +39,6 @@ _TYPES = (
     (r"numeric|bignumeric", "decimal(38,9)"),
     (r"number|decimal", "decimal(38,0)"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A source to create. `types`: the declared types by lower-case column."""
-
-    name: str
-    path: str  # absolute, or an address
-    format: str
-    types: Mapping[str, str]
-    options: Mapping[str, str]
 
 
 def spark_type(text: str) -> str:
@@ -66,8 +58,8 @@ def seed_model(node: DbtNode, name: str, root: Path) -> Model:
     if not path.is_file():
         return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
     types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
-    options = {"delimiter": node.config.delimiter} if node.config.delimiter not in (None, ",") else {}
-    return _with_statement(model, _Wanted(name, str(path), "csv", types, options), root)
+    options = (("sep", node.config.delimiter),) if node.config.delimiter not in (None, ",") else ()
+    return _with_statement(model, SourceRead("csv", str(path), options=options), types, root)
 
 
 def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str]) -> Model:
@@ -88,19 +80,27 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
     )
     place = given.get(full.lower()) or given.get(source.name.lower()) or _declared_place(source)
     if not place:
-        return replace(
-            model,
-            refusal=f"the place of its rows is unknown. Import with --source {full}=PATH, a folder or files of csv, "
-            "json, parquet, or a Delta table",
-        )
-    format_name = ""
-    if (call := _CALL.match(place)) is not None:
-        format_name, place = call["format"].removesuffix("_auto").removesuffix("_scan"), call["path"]
-    if not re.match(r"[a-z0-9]+:", place):
-        place = os.path.normpath(root / place)
-    format_name = format_name or _format_of(place, source)
+        return replace(model, refusal=f"the place of its rows is unknown. {_remedy(full)}")
+    try:
+        read = read_of_place(place) or SourceRead(_format_of(place, source), place)
+    except InputError as err:
+        return replace(model, refusal=f"{err}. {_remedy(full)}")
     types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}
-    return _with_statement(model, _Wanted(name, place, format_name, types, {}), root)
+    return _with_statement(model, read, types, root, full)
+
+
+def file_source(name: str, read: SourceRead, place: ProjectPlace, root: Path, given: Mapping[str, str]) -> Model:
+    """The source of a read of files in the SQL of a model."""
+    read = replace(read, path=given[name]) if name in given else read
+    return _with_statement(Model(name, f"{read.format} source", place, "", Script.SOURCES), read, {}, root, name)
+
+
+def _remedy(full_name: str) -> str:
+    return (
+        f"Import with --source {full_name}=PATH, a folder or files of csv, json, parquet, or a Delta table"
+        if full_name
+        else ""
+    )
 
 
 def tags_of(tags: tuple[str, ...] | str) -> tuple[str, ...]:
@@ -133,23 +133,36 @@ def _format_of(place: str, source: DbtSource) -> str:
     return match[1] if match else ""
 
 
-def _with_statement(model: Model, wanted: _Wanted, root: Path) -> Model:
-    """The model with its CREATE SOURCE: columns from the files, with the types that the project declares."""
-    path = wanted.path
-    if path.startswith(f"{root}/"):
-        path = "${data}/" + path.removeprefix(f"{root}/")
-    if wanted.format in ("", *_INFERRED):
-        try:
-            inferred = preview_source(wanted.path, wanted.name, wanted.format)
-        except InputError as err:
-            return replace(model, refusal=" ".join(str(err).split()))
-        fields = tuple(Field(f.name, wanted.types.get(f.name.lower(), f.type)) for f in inferred.source.fields)
-        options = {**inferred.source.options, **wanted.options, "path": path}
-        source = msgspec.structs.replace(inferred.source, fields=fields, options=options)
-        return replace(model, statement=_text_with_columns(source))
-    options = {"path": path, **wanted.options}
-    source = CreateSource(wanted.name, wanted.format, (), options)
-    return replace(model, statement=_text_without_columns(source))
+def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], root: Path, full_name: str = "") -> Model:
+    """The model with its CREATE SOURCE: columns from the files, with the types that the project declares.
+
+    Args:
+        types: declared types, by lower-case column.
+        full_name: for `--source`; empty for a seed.
+    """
+    path = read.path if re.match(r"[a-z0-9]+:", read.path) else os.path.normpath(root / read.path)
+    shown = "${data}/" + path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path
+    model = replace(model, notes=(*model.notes, *read.notes))
+    types = {**declared_types(read.hints), **types}
+    source = CreateSource(model.name, read.format, (), {"path": shown, **dict(read.options)})
+    if read.columns is not None or read.format not in ("", *_INFERRED):
+        return replace(model, statement=_text_without_columns(source, read.columns))
+    try:
+        inferred = preview_source(path, model.name, read.format).source
+    except InputError as err:
+        return replace(model, refusal=f"{' '.join(str(err).split())} {_remedy(full_name)}".strip())
+    default = None if read.inferred_types else "string"
+    fields = tuple(Field(f.name, types.get(f.name.lower(), default or f.type)) for f in inferred.fields)
+    options = {**inferred.options, **dict(read.options), "path": shown}
+    return replace(model, statement=_text_with_columns(CreateSource(model.name, inferred.format, fields, options)))
+
+
+def declared_types(text: str) -> dict[str, str]:
+    """The types of columns that are declared as in `schemaHints`: `id INT, price DECIMAL(10, 2)`."""
+    types = dict[str, str]()
+    for entry in split_arguments(tokens_of(SourceText(text))):
+        types[entry[0].value().lower()] = spark_type(text[entry[0].end : entry[-1].end])
+    return types
 
 
 def _text_with_columns(source: CreateSource) -> str:
@@ -157,6 +170,7 @@ def _text_with_columns(source: CreateSource) -> str:
     return text.replace("CREATE SOURCE source ", f"CREATE SOURCE {relation_text(source.name)} ", 1)
 
 
-def _text_without_columns(source: CreateSource) -> str:
+def _text_without_columns(source: CreateSource, columns: str | None) -> str:
+    declared = f" ({columns})" if columns else ""
     options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
-    return f"CREATE SOURCE {relation_text(source.name)} USING {source.format} OPTIONS ({options})"
+    return f"CREATE SOURCE {relation_text(source.name)}{declared} USING {source.format} OPTIONS ({options})"

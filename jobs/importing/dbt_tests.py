@@ -28,7 +28,7 @@ class Reading(Protocol):
     @property
     def names(self) -> Mapping[str, str]: ...
 
-    def sql_of(self, compiled: str, own: str = "") -> tuple[str, tuple[str, ...], str]: ...
+    def sql_of(self, compiled: str, place: str, own: str = "") -> tuple[str, tuple[str, ...], str]: ...
 
 
 def test_assertions(node: DbtNode, reading: Reading) -> Iterator[ProjectTest]:
@@ -38,7 +38,7 @@ def test_assertions(node: DbtNode, reading: Reading) -> Iterator[ProjectTest]:
     if not node.compiled_code:
         yield replace(base, refusal=f"it is not compiled. Run {COMPILE}, and import again")
         return
-    sql, reads, refusal = reading.sql_of(node.compiled_code)
+    sql, reads, refusal = reading.sql_of(node.compiled_code, node.original_file_path)
     base = replace(base, select=sql, reads=reads, refusal=refusal)
     error_if, warn_if = node.config.error_if or _ALWAYS, node.config.warn_if or _ALWAYS
     if (node.config.severity or "error").lower() == "warn":

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, join_name
@@ -55,11 +56,15 @@ class Renamed:
     double_quotes: str = ""
 
 
-def rename_relations(sql: str, names: Mapping[tuple[str, ...], str]) -> Renamed:
-    """Replace the qualified names of relations by their names in the pipeline.
+def rename_relations(
+    sql: str, names: Mapping[tuple[str, ...], str], calls: Mapping[tuple[str, ...], str] = MappingProxyType({})
+) -> Renamed:
+    """Replace the qualified names of relations by their names in the pipeline. STREAM before a relation is left out.
 
     Args:
         names: the name in the pipeline by the lower-case parts of the project's name; see `parts_of`.
+        calls: names of relations that the project writes as a text or a call, such as read_csv('a.csv'), by their
+            tokens; see `tokens_in`.
 
     Raises: SqlError if a quote or comment is not closed.
     """
@@ -70,16 +75,38 @@ def rename_relations(sql: str, names: Mapping[tuple[str, ...], str]) -> Renamed:
     while index < len(tokens):
         chain = _chain_at(tokens, index)
         taken = next((n for n in range(len(chain), 0, -1) if _parts(chain[:n]) in names), 0)
-        if taken:
-            name = names[_parts(chain[:taken])]
+        call = _call_at(tokens, index, calls)
+        if taken or call:
+            name = names[_parts(chain[:taken])] if taken else calls[call]
+            first, last = stream_around(tokens, index, index + (2 * taken - 2 if taken else len(call) - 1))
             reads.add(name)
-            text += sql[at : chain[0].start] + relation_text(name)
-            at = chain[taken - 1].end
-            chain = chain[:taken]
-        elif not double_quotes and chain and any(token.text.startswith('"') for token in chain):
+            text += sql[at : tokens[first].start] + relation_text(name)
+            at, index = tokens[last].end, last + 1
+            continue
+        if not double_quotes and any(token.text.startswith('"') for token in chain):
             double_quotes = next(token.text for token in chain if token.text.startswith('"'))
         index += max(1, 2 * len(chain) - 1)
     return Renamed(text + sql[at:], tuple(sorted(reads)), double_quotes)
+
+
+def tokens_in(text: str) -> tuple[str, ...]:
+    """The texts of the tokens of a text."""
+    return tuple(token.text for token in tokens_of(SourceText(text)))
+
+
+def stream_around(tokens: Sequence[Token], first: int, last: int) -> tuple[int, int]:
+    """The indexes of a relation's first and last token, with STREAM before it, which means its new rows."""
+    words = [token.text.upper() for token in tokens[max(0, first - 2) : first]]
+    if words[-2:] == ["STREAM", "("] and last + 1 < len(tokens) and tokens[last + 1].text == ")":
+        return first - 2, last + 1
+    return (first - 1, last) if words[-1:] == ["STREAM"] else (first, last)
+
+
+def _call_at(tokens: Sequence[Token], index: int, calls: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The call of a relation that begins at a token; empty if there is none."""
+    if index == 0 or tokens[index - 1].text.upper() not in ("FROM", "JOIN", "STREAM"):
+        return ()
+    return next((c for c in calls if tuple(t.text for t in tokens[index : index + len(c)]) == c), ())
 
 
 def _chain_at(tokens: Sequence[Token], index: int) -> list[Token]:

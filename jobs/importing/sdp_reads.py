@@ -180,15 +180,15 @@ def _is_true(options: Mapping[str, str], name: str) -> bool:
 def _arguments_of(function: str, tokens: list[Token]) -> tuple[list[str], dict[str, str]]:
     """The constant arguments of a call: by position, and by name in lower case. A map becomes `key=value` texts."""
     positional, named = list[str](), dict[str, str]()
-    for argument in _split_arguments(tokens):
+    for argument in split_arguments(tokens):
         if len(argument) > 3 and argument[1].text == "=" and argument[2].text == ">":
-            named[argument[0].value().lower()] = _constant_of(function, argument[3:])
+            named[argument[0].value().lower()] = constant_of(function, argument[3:])
         elif argument and argument[0].text.lower() == "map":
-            entries = _split_arguments(argument[2:-1])
-            texts = [_constant_of(function, entry) for entry in entries]
+            entries = split_arguments(argument[2:-1])
+            texts = [constant_of(function, entry) for entry in entries]
             positional += [f"{k}={v}" for k, v in zip(texts[::2], texts[1::2], strict=True)]
         else:
-            positional.append(_constant_of(function, argument))
+            positional.append(constant_of(function, argument))
     return positional, named
 
 
@@ -196,10 +196,12 @@ def _pairs_of(texts: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
-def _split_arguments(tokens: list[Token]) -> list[list[Token]]:
+def split_arguments(tokens: list[Token]) -> list[list[Token]]:
+    """The arguments of a call, or the entries of a list or a map."""
     arguments, depth = [list[Token]()], 0
     for token in tokens:
-        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
+        if token.kind == "symbol":
+            depth += (token.text in "([{") - (token.text in ")]}")
         if depth == 0 and token.text == ",":
             arguments.append([])
         else:
@@ -207,7 +209,7 @@ def _split_arguments(tokens: list[Token]) -> list[list[Token]]:
     return [argument for argument in arguments if argument]
 
 
-def _constant_of(function: str, tokens: list[Token]) -> str:
+def constant_of(function: str, tokens: list[Token]) -> str:
     """A string, a number or a Boolean; strings may be joined by `||`."""
     parts = [t for t in tokens if t.text != "|"]
     if len(parts) == 1 and parts[0].kind in ("string", "number", "word"):
