@@ -51,6 +51,7 @@ _NOT_SPARK = (
     (r"DATATYPE_MISMATCH|INCOMPATIBLE|WRONG_NUM_ARGS|REQUIRES", "types or arguments that Spark refuses"),
     (r"UNRESOLVED_COLUMN|AMBIGUOUS", "a column that is in none of its inputs"),
     (r"TABLE_OR_VIEW_NOT_FOUND|there is no relation", "a table outside of the project"),
+    (r"COLUMN_ALREADY_EXISTS", "two columns of one name"),
 )
 
 

@@ -130,6 +130,10 @@ class SourceFit:
         except PySparkException as err:
             self.analyses[model.name] = Analysis(f"{err.getCondition()}: {str(err).partition(chr(10))[0]}")
             return None
+        lower = [column.lower() for column in frame.columns]
+        if twice := next((column for column in lower if lower.count(column) > 1), ""):  # no table can have them
+            self.analyses[model.name] = Analysis(f"COLUMN_ALREADY_EXISTS: two columns are named {twice}")
+            return None
         self.analyses[model.name] = Analysis(deterministic=_is_deterministic(frame._jdf.queryExecution().analyzed()))
         return None
 

@@ -38,10 +38,24 @@ class DependsOn(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
+class DbtConstraint(msgspec.Struct, frozen=True):
+    """A constraint of a contract. `type`: not_null, check, unique, primary_key, foreign_key or custom."""
+
+    type: str
+    name: str | None = None
+    expression: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+class DbtContract(msgspec.Struct, frozen=True):
+    enforced: bool = False
+
+
 class DbtColumn(msgspec.Struct, frozen=True):
     name: str
     description: str | None = ""
     data_type: str | None = None
+    constraints: tuple[DbtConstraint, ...] = ()
 
 
 class DbtTestMetadata(msgspec.Struct, frozen=True):
@@ -97,6 +111,9 @@ class DbtNode(msgspec.Struct, frozen=True):
     description: str | None = ""
     tags: tuple[str, ...] | str = ()
     group: str | None = None
+    columns: dict[str, DbtColumn] = {}
+    constraints: tuple[DbtConstraint, ...] = ()
+    contract: DbtContract = DbtContract()
     checksum: DbtChecksum = DbtChecksum()
     test_metadata: DbtTestMetadata | None = None
     attached_node: str | None = None
@@ -119,6 +136,22 @@ class SourceConfig(msgspec.Struct, frozen=True):
     external_location: str | None = None
 
 
+class DbtTimeSpan(msgspec.Struct, frozen=True):
+    count: int | None = None
+    period: str | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} {self.period}" if self.count is not None else ""
+
+
+class DbtFreshness(msgspec.Struct, frozen=True):
+    """The age of a source's newest row at which dbt warns or fails."""
+
+    warn_after: DbtTimeSpan = DbtTimeSpan()
+    error_after: DbtTimeSpan = DbtTimeSpan()
+
+
 class DbtSource(msgspec.Struct, frozen=True):
     unique_id: str
     source_name: str
@@ -133,6 +166,7 @@ class DbtSource(msgspec.Struct, frozen=True):
     source_meta: dict[str, Any] = {}
     config: SourceConfig = SourceConfig()
     external: DbtExternal | None = None
+    freshness: DbtFreshness = DbtFreshness()
     tags: tuple[str, ...] | str = ()
 
 

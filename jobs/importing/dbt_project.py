@@ -24,7 +24,13 @@ from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, r
 from tussock.jobs.importing.dbt_reads import find_reads
 from tussock.jobs.importing.dbt_snapshots import snapshot_models
 from tussock.jobs.importing.dbt_sources import file_source, seed_model, source_model, tags_of
-from tussock.jobs.importing.dbt_tests import key_assertion, test_assertions, unit_test_of, views_in_unit_tests
+from tussock.jobs.importing.dbt_tests import (
+    constraint_assertions,
+    key_assertion,
+    test_assertions,
+    unit_test_of,
+    views_in_unit_tests,
+)
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import Renamed, parts_of, relation_name, relation_text, rename_relations, tokens_in
@@ -35,6 +41,9 @@ from tussock.statestore.errors import InputError
 SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
 _STORED = ("table", "incremental", "external", "materialized_view", "streaming_table", "dynamic_table")
 _QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
+_MOMENTS = re.compile(
+    r"\b(run_started_at|invocation_id|modules\.datetime\.(?:datetime|date)\.(?:now|utcnow|today)|modules\.pytz)\b"
+)
 _BLOCK = re.compile(
     r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
 )
@@ -299,7 +308,7 @@ class _Reading:
             ),
             *(["the file that dbt-duckdb writes is not written: use [publish]"] if materialized == "external" else []),
             *([describe_translation(self.options.dialect)] if self.options.dialect else []),
-            *self._query_notes(node),
+            *self._constant_notes(node),
         ]
         words = "VIEW" if is_view else "MATERIALIZED VIEW"
         return replace(
@@ -309,26 +318,36 @@ class _Reading:
             notes=tuple(notes[1:] if is_view and materialized == "view" else notes),
         )
 
-    def _query_notes(self, node: DbtNode) -> Iterator[str]:
-        """A note if dbt ran a query to make the SQL, whose answer is now part of the text."""
-        if _QUERIES.search(node.raw_code or ""):
-            yield _query_note("the model")
-            return
-        seen, waiting = set[str](), list(node.depends_on.macros)
+    def _constant_notes(self, node: DbtNode) -> Iterator[str]:
+        """Notes on parts of the SQL that dbt computes once, when it compiles: answers of queries, and moments."""
+        texts = {"the model": node.raw_code or "", **self._macro_texts(node)}
+        if where := next((where for where, text in texts.items() if _QUERIES.search(text)), ""):
+            yield (
+                f"{where} queries the database with run_query while dbt compiles. The answer is a constant here: "
+                "compile and import again when it changes"
+            )
+        for where, text in texts.items():
+            if (moment := _MOMENTS.search(text)) is not None:
+                yield (
+                    f"{where} contains {moment[1]}, which dbt sets anew in each run. Here it is a constant of the "
+                    "compiled SQL"
+                )
+                return
+
+    def _macro_texts(self, node: DbtNode) -> Mapping[str, str]:
+        """The macros of the project that a node uses, without those of dbt itself."""
+        texts, waiting = dict[str, str](), list(node.depends_on.macros)
+        seen = set[str]()
         while waiting:
             name = waiting.pop()
             macro = self.manifest.macros.get(name)
-            if (
-                name in seen
-                or macro is None
-                or (macro.package_name.startswith("dbt_") and macro.package_name != "dbt_utils")
-            ):
+            if name in seen or macro is None or _is_of_dbt(macro.package_name):
                 continue
             seen.add(name)
-            if macro.package_name != "dbt" and _QUERIES.search(macro.macro_sql):
-                yield _query_note(f"the macro {macro.name}")
-                return
+            if macro.package_name != "dbt":
+                texts[f"the macro {macro.name}"] = macro.macro_sql
             waiting += macro.depends_on.macros
+        return texts
 
     # --- tests and the rest -------------------------------------------------------------------------------------------
 
@@ -336,6 +355,9 @@ class _Reading:
         for node in self.manifest.nodes_of("test"):
             yield from test_assertions(node, self)
         by_name = {model.name: model for model in models}
+        for node in self.manifest.nodes_of("model"):
+            if node.contract.enforced and node.unique_id in self.names:
+                yield from constraint_assertions(node, by_name[self.names[node.unique_id]])
         for node in self.manifest.nodes_of("model"):
             if node.unique_id in self.names and (model := by_name[self.names[node.unique_id]]).key:
                 yield from key_assertion(node, model, self.manifest)
@@ -349,6 +371,13 @@ class _Reading:
                 for hook in hooks:
                     text = " ".join(str(hook.get("sql", hook) if isinstance(hook, dict) else hook).split())
                     yield LeftOut("hook", node.name, place, f"does not run {when} the model: {text[:80]}")
+        for _, source in sorted(self.manifest.sources.items()):
+            spans = filter(None, (source.freshness.error_after.text, source.freshness.warn_after.text))
+            if limit := next(spans, ""):
+                place = ProjectPlace(source.original_file_path)
+                name = f"{source.source_name}.{source.name}"
+                reason = f"no check runs; limit the age of its readers under [freshness] in pipeline.toml ({limit})"
+                yield LeftOut("source freshness", name, place, reason)
         for node in self.manifest.nodes_of("operation", "sql_operation"):
             yield LeftOut("hook", node.name, ProjectPlace(node.original_file_path), "hooks of a run do not run")
         for node in self.manifest.nodes_of("analysis"):
@@ -384,11 +413,9 @@ class _Reading:
                 yield f"{node.original_file_path} changed after {self.path.name} was written: run {COMPILE}"
 
 
-def _query_note(where: str) -> str:
-    return (
-        f"{where} queries the database with run_query while dbt compiles. The answer is a constant here: compile and "
-        "import again when it changes"
-    )
+def _is_of_dbt(package: str) -> bool:
+    """Whether a package is an adapter's, such as dbt_spark."""
+    return package.startswith("dbt_") and package != "dbt_utils"
 
 
 def _incremental_fragment(node: DbtNode) -> str:

@@ -73,6 +73,26 @@ def key_assertion(node: DbtNode, model: Model, manifest: DbtManifest) -> Iterato
     )
 
 
+def constraint_assertions(node: DbtNode, model: Model) -> Iterator[ProjectTest]:
+    """Assertions of a contract's constraints that Spark's tables enforce: NOT NULL and CHECK."""
+    listed = [(c, (name,)) for name, column in node.columns.items() for c in column.constraints]
+    for constraint, columns in (*listed, *((c, c.columns) for c in node.constraints)):
+        if constraint.type == "not_null":
+            wrong = " OR ".join(f"{name_text(column)} IS NULL" for column in columns)
+        elif constraint.type == "check" and constraint.expression:
+            wrong = f"NOT ({constraint.expression})"
+        else:
+            continue
+        title = constraint.name or "_".join((constraint.type, *columns))
+        yield ProjectTest(
+            f"{model.name}__{title}",
+            f"constraint {constraint.type}",
+            model.place,
+            f"SELECT *\nFROM {relation_text(model.name)}\nWHERE {wrong}",
+            reads=(model.name,),
+        )
+
+
 def views_in_unit_tests(manifest: DbtManifest) -> frozenset[str]:
     """dbt's identifiers of the tested models and of the inputs that unit tests give."""
     identifiers: set[str] = set()

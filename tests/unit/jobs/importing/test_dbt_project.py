@@ -128,6 +128,44 @@ def test_hooks_and_queries_at_compile_time_are_listed(read: ReadChanged) -> None
 
 
 @pytest.mark.parametrize(
+    "text", ["{{ run_started_at }}", "{{ modules.datetime.datetime.now() }}", "{{ invocation_id }}"]
+)
+def test_a_moment_of_dbts_run_is_noted(read: ReadChanged, text: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["raw_code"] += f"-- {text}"
+
+    assert "sets anew in each run" in " ".join(model_of(read(change), "order_totals").notes)
+    assert "sets anew" not in " ".join(model_of(read(), "order_totals").notes)
+
+
+def test_constraints_of_a_contract_are_assertions(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        node = manifest["nodes"][ORDERS]
+        node["contract"] = {"enforced": True}
+        node["columns"]["order_id"]["constraints"] = [{"type": "not_null"}, {"type": "primary_key"}]
+        node["constraints"] = [{"type": "check", "name": "positive", "expression": "total >= 0", "columns": []}]
+
+    selects = {a.name: a.select for a in read(change).assertions if a.kind.startswith("constraint")}
+    assert selects == {
+        "order_totals__not_null_order_id": "SELECT *\nFROM order_totals\nWHERE order_id IS NULL",
+        "order_totals__positive": "SELECT *\nFROM order_totals\nWHERE NOT (total >= 0)",
+    }
+
+
+def test_the_freshness_of_a_source_is_listed(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        span = {"count": 12, "period": "hour"}
+        manifest["sources"]["source.bakery.raw.a"] = {
+            "unique_id": "source.bakery.raw.a", "source_name": "raw", "name": "a", "schema": "raw",
+            "original_file_path": "models/s.yml", "freshness": {"error_after": span, "warn_after": {}},
+        }  # fmt: skip
+
+    assert [p.reason for p in read(change).left_out if p.kind == "source freshness"] == [
+        "no check runs; limit the age of its readers under [freshness] in pipeline.toml (12 hour)"
+    ]
+
+
+@pytest.mark.parametrize(
     ("config", "words"),
     [
         ({"strategy": "check", "check_cols": "all"}, "strategy 'check'"),

@@ -1,7 +1,7 @@
 """Reads of files in the SQL of dbt models: each becomes a source over these files."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,13 +110,24 @@ def test_the_word_stream_before_a_relation_is_left_out(written: str) -> None:
 
 def test_a_source_with_options_in_its_place_is_read_with_them(read: ReadChanged, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "a.csv").write_text("id;n\n1;2\n")
+    place = f"read_csv('{tmp_path}/a.csv', delim = ';')"
+    source = {
+        "unique_id": "source.bakery.raw.deliveries",
+        "source_name": "raw",
+        "name": "deliveries",
+        "schema": "raw",
+        "original_file_path": "models/sources.yml",
+        "relation_name": place,
+        "meta": {"external_location": place},
+    }
 
-    def change(manifest: dict[str, object]) -> None:
-        text = json.dumps(manifest["sources"])
-        manifest["sources"] = json.loads(text)
-        for source in manifest["sources"].values():  # type: ignore[attr-defined]
-            source["meta"] = {"external_location": f"read_csv('{tmp_path}/a.csv', delim = ';')"}
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["sources"] = {source["unique_id"]: source}
+        manifest["nodes"][ORDERS]["compiled_code"] = f"SELECT id FROM {place}"
+        manifest["nodes"][ORDERS]["depends_on"]["nodes"] = [source["unique_id"]]
 
     project = read(change)
-    placed = [m for m in project.models if "a.csv" in m.statement]
-    assert all("sep ';'" in m.statement and "n bigint" in m.statement for m in placed)
+    statement = model_of(project, "raw.deliveries").statement
+    assert "sep ';'" in statement
+    assert "n bigint" in statement
+    assert model_of(project, "order_totals").statement.endswith("SELECT id FROM raw.deliveries")
