@@ -505,16 +505,28 @@ class _Reading:
                 "an expectation drops rows of a target of AUTO CDC",
                 "write it as WHERE of a temporary view of the changes, and let the flow read that view",
             )
-        head = "SELECT * FROM "
-        place_before = Place(words.source.place.line, max(1, words.source.place.column - len(head)))
-        source = SourceText(head + words.source.text, place_before)
-        (reference,) = find_references(self._binding.sandbox, source)
-        relation = self._relation_of_reference(reference, scope)
+        relation = self._relation_of_changes(dataset, words, scope)
         snapshot = "SNAPSHOT " if words.snapshots else ""
         clauses = " ".join(_with_settings(words.clauses, scope).split())
         target, read = relation_text(dataset.name), relation_text(relation)
         flow = f"{dataset.name.replace('.', '_')}_changes"  # flows belong to no schema
         return f"CREATE FLOW {flow} AS AUTO CDC INTO {target} FROM {snapshot}{read}\n{clauses}"
+
+    def _relation_of_changes(self, dataset: _Dataset, words: ChangesWords, scope: _Scope) -> str:
+        """The relation that a flow of changes reads. A query becomes a view of its own."""
+        if words.is_query:
+            catalog, schema, name = self._full_name(dataset.words.name, dataset.scope)
+            view = DatasetWords((f"{name}_changes",), DatasetKind.TEMPORARY_VIEW, words.place)
+            key = catalog, schema, view.name[0]
+            flows = [_Flow(words.source, scope, dataset.place)]
+            self._datasets[key] = _Dataset(self._relation_name(key), view, scope, dataset.place, flows)
+            self._resolve_dataset(self._datasets[key])
+            return self._note_read(self._datasets[key].name)
+        head = "SELECT * FROM "
+        place_before = Place(words.source.place.line, max(1, words.source.place.column - len(head)))
+        source = SourceText(head + words.source.text, place_before)
+        (reference,) = find_references(self._binding.sandbox, source)
+        return self._relation_of_reference(reference, scope)
 
     def _select_of(self, query: Query, scope: _Scope) -> str:
         if isinstance(query, FrameQuery):

@@ -98,7 +98,7 @@ class ChangesWords:
     """A flow of changes: AUTO CDC.
 
     Args:
-        source: the source's name or call, as written.
+        source: the source's name or call, as written; or a query, if `is_query`.
         clauses: the text after the source, from KEYS on.
     """
 
@@ -107,6 +107,7 @@ class ChangesWords:
     source: WrittenQuery
     clauses: str
     snapshots: bool = False
+    is_query: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,17 +322,24 @@ def _read_changes(cursor: Cursor, target: tuple[str, ...]) -> ChangesWords:
     snapshots = cursor.accept("SNAPSHOT")
     begin, place = cursor.offset, cursor.source.place_at(cursor.offset)
     _ = cursor.accept("STREAM")
+    query: WrittenQuery | None = None
     if cursor.accept("("):
-        cursor.close()
+        is_query, at = any(cursor.comes(word) for word in _QUERY), cursor.offset
+        inner = WrittenQuery(cursor.source.text[at : cursor.close()], cursor.source.place_at(at))
+        query = inner if is_query else None
     else:
         _read_name(cursor, "the source")
     if cursor.accept("("):
         cursor.close()
+    if query is not None and not cursor.comes("KEYS"):  # an alias
+        cursor.accept("AS")
+        _read_name(cursor, "the source")
     if not cursor.comes("KEYS"):
         raise cursor.error("expected KEYS (column, …)")
     end = cursor.offset
     text = cursor.source.text
-    return ChangesWords(target, place, WrittenQuery(text[begin:end].strip(), place), text[end:], snapshots)
+    source = query or WrittenQuery(text[begin:end].strip(), place)
+    return ChangesWords(target, place, source, text[end:], snapshots, query is not None)
 
 
 def _read_setting(cursor: Cursor) -> SettingWords:

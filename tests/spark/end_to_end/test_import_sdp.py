@@ -180,6 +180,10 @@ CREATE STREAMING TABLE orders_now;
 CREATE FLOW changes AS AUTO CDC INTO orders_now FROM STREAM(orders_raw)
 KEYS (id) APPLY AS DELETE WHEN op = 'D' SEQUENCE BY at COLUMNS * EXCEPT (op, taken_at, file) STORED AS SCD TYPE 1;
 
+CREATE STREAMING TABLE doubled;
+APPLY CHANGES INTO doubled FROM (SELECT id, at, 2 * amount AS twice FROM STREAM(orders_raw) WHERE op <> 'D')
+KEYS (id) SEQUENCE BY at;
+
 CREATE MATERIALIZED VIEW shuffled AS SELECT *, rand() AS r FROM orders_clean;
 CREATE MATERIALIZED VIEW shuffled_count AS SELECT count(*) AS n FROM shuffled;
 CREATE MATERIALIZED VIEW trips AS SELECT t.id FROM samples.nyctaxi.trips t WHERE trips.id > 1;
@@ -244,6 +248,11 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
         assert session.query("SELECT id, amount FROM orders_now ORDER BY id").to_pylist() == [
             {"id": 2, "amount": 4.0},
             {"id": 3, "amount": -1.0},
+        ]
+        assert session.query("SELECT id, twice FROM doubled ORDER BY id").to_pylist() == [
+            {"id": 1, "twice": 25.0},
+            {"id": 2, "twice": 8.0},
+            {"id": 3, "twice": -2.0},
         ]
         assert session.query("SELECT id, amount FROM large_orders ORDER BY id").to_pylist() == [
             {"id": 1, "amount": 12.5},

@@ -148,3 +148,12 @@ def test_other_statements_have_a_reason(text: str, reason: str) -> None:
     assert isinstance(first, UnreadableWords)
     assert reason in first.reason
     assert isinstance(second, DatasetWords)
+
+
+def test_a_flow_of_changes_reads_a_query() -> None:
+    text = "APPLY CHANGES INTO t FROM (SELECT id, at FROM STREAM(o) WHERE id > 0) AS c KEYS (id) SEQUENCE BY at"
+    (words,) = read_file_words(text)
+    assert isinstance(words, ChangesWords)
+    assert words.is_query
+    assert words.source.text == "SELECT id, at FROM STREAM(o) WHERE id > 0"
+    assert words.clauses.startswith("KEYS")
