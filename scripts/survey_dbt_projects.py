@@ -136,7 +136,8 @@ def import_over_fitted_sources(
     for model in project.models:
         if model.script is Script.SOURCES and model.refusal:
             full_name = re.search(r"--source (\S+)=PATH", model.refusal)
-            columns[model.name] = {} if full_name is None else declared[sources[full_name[1]]]
+            known = sources.get(full_name[1], "") if full_name is not None else ""  # files in a model's SQL have none
+            columns[model.name] = dict(declared.get(known, {}))
     fit = SourceFit(sql, models_in_order(project.models), columns, _known_columns(project))
     fit.fit()
     models = tuple(

@@ -20,7 +20,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, read_manifest
+from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtSource, read_manifest
 from tussock.jobs.importing.dbt_reads import find_reads
 from tussock.jobs.importing.dbt_snapshots import snapshot_models
 from tussock.jobs.importing.dbt_sources import file_source, seed_model, source_model, tags_of
@@ -235,12 +235,17 @@ class _Reading:
             yield replace(
                 seed_model(node, self.names[node.unique_id], self.root), readers=self._readers(node.unique_id)
             )
+        for source in self._read_sources():
+            model = source_model(source, self.names[source.unique_id], self.root, self._given)
+            yield replace(model, readers=self._readers(source.unique_id))
+
+    def _read_sources(self) -> Iterator[DbtSource]:
+        """The sources that a node reads and that no node makes."""
         read = {name for node in self.manifest.nodes.values() for name in node.depends_on.nodes}
         made = {self.names[node] for node in self.manifest.nodes if node in self.names}  # a seed may be a source too
         for identifier, source in sorted(self.manifest.sources.items()):
             if identifier in read and self.names[identifier] not in made:
-                model = source_model(source, self.names[identifier], self.root, self._given)
-                yield replace(model, readers=self._readers(identifier))
+                yield source
 
     def _models(self) -> Iterator[Model]:
         for node in self.manifest.nodes_of("model"):
@@ -371,7 +376,7 @@ class _Reading:
                 for hook in hooks:
                     text = " ".join(str(hook.get("sql", hook) if isinstance(hook, dict) else hook).split())
                     yield LeftOut("hook", node.name, place, f"does not run {when} the model: {text[:80]}")
-        for _, source in sorted(self.manifest.sources.items()):
+        for source in self._read_sources():
             spans = filter(None, (source.freshness.error_after.text, source.freshness.warn_after.text))
             if limit := next(spans, ""):
                 place = ProjectPlace(source.original_file_path)

@@ -59,7 +59,7 @@ def seed_model(node: DbtNode, name: str, root: Path) -> Model:
         return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
     types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
     options = (("sep", node.config.delimiter),) if node.config.delimiter not in (None, ",") else ()
-    return _with_statement(model, SourceRead("csv", str(path), options=options), types, root)
+    return _with_statement(model, SourceRead("csv", str(path), options=options, inferred_types=True), types, root)
 
 
 def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str]) -> Model:
@@ -82,7 +82,7 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
     if not place:
         return replace(model, refusal=f"the place of its rows is unknown. {_remedy(full)}")
     try:
-        read = read_of_place(place) or SourceRead(_format_of(place, source), place)
+        read = read_of_place(place) or SourceRead(_format_of(place, source), place, inferred_types=True)
     except InputError as err:
         return replace(model, refusal=f"{err}. {_remedy(full)}")
     types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}

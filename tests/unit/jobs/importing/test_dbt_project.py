@@ -1,6 +1,7 @@
 """dbt's manifest as a project. The manifest of the example was written by dbt Core 1.10 with dbt-spark."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def test_the_example_is_taken_whole(read: ReadChanged) -> None:
     assert model_of(project, "order_totals").owner == "Sales team"
     assert model_of(project, "daily_sales").readers == ("dashboard morning_report (Shop managers)",)
     assert "ordered_at >" not in model_of(project, "order_totals").statement
+
+
+def test_types_of_a_seed_come_from_its_values(read: ReadChanged) -> None:
+    statements = [model.statement for model in read().models if model.kind == "seed"]
+    assert all(re.search(r"\b(int|bigint|decimal\(\d+,\d+\)|timestamp)\b", text) for text in statements)
 
 
 def test_an_ephemeral_model_is_part_of_its_readers(read: ReadChanged) -> None:
@@ -157,8 +163,9 @@ def test_the_freshness_of_a_source_is_listed(read: ReadChanged) -> None:
         span = {"count": 12, "period": "hour"}
         manifest["sources"]["source.bakery.raw.a"] = {
             "unique_id": "source.bakery.raw.a", "source_name": "raw", "name": "a", "schema": "raw",
-            "original_file_path": "models/s.yml", "freshness": {"error_after": span, "warn_after": {}},
+            "original_file_path": "models/s.yml", "meta": {"external_location": "seeds/raw_orders.csv"}, "freshness": {"error_after": span, "warn_after": {}},
         }  # fmt: skip
+        manifest["nodes"][ORDERS]["depends_on"]["nodes"].append("source.bakery.raw.a")
 
     assert [p.reason for p in read(change).left_out if p.kind == "source freshness"] == [
         "no check runs; limit the age of its readers under [freshness] in pipeline.toml (12 hour)"
