@@ -158,7 +158,7 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
 
 
 def declared_types(text: str) -> dict[str, str]:
-    """The types of columns that are declared as in `schemaHints`: `id INT, price DECIMAL(10, 2)`."""
+    """The types of columns that are declared as DDL: `id INT, price DECIMAL(10, 2)`."""
     types = dict[str, str]()
     for entry in split_arguments(tokens_of(SourceText(text))):
         types[entry[0].value().lower()] = spark_type(text[entry[0].end : entry[-1].end])

@@ -162,9 +162,14 @@ def test_the_freshness_of_a_source_is_listed(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         span = {"count": 12, "period": "hour"}
         manifest["sources"]["source.bakery.raw.a"] = {
-            "unique_id": "source.bakery.raw.a", "source_name": "raw", "name": "a", "schema": "raw",
-            "original_file_path": "models/s.yml", "meta": {"external_location": "seeds/raw_orders.csv"}, "freshness": {"error_after": span, "warn_after": {}},
-        }  # fmt: skip
+            "unique_id": "source.bakery.raw.a",
+            "source_name": "raw",
+            "name": "a",
+            "schema": "raw",
+            "original_file_path": "models/s.yml",
+            "meta": {"external_location": "seeds/raw_orders.csv"},
+            "freshness": {"error_after": span, "warn_after": {}},
+        }
         manifest["nodes"][ORDERS]["depends_on"]["nodes"].append("source.bakery.raw.a")
 
     assert [p.reason for p in read(change).left_out if p.kind == "source freshness"] == [
