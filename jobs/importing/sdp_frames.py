@@ -25,7 +25,7 @@ from tussock.jobs.importing.sdp_words import DatasetKind, UseWords, read_file_wo
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.spark.sql_errors import from_spark
+from tussock.jobs.spark.sql_errors import from_spark, silent_query_loggers
 from tussock.statestore.errors import InputError
 
 _WITHOUT_EFFECT = re.compile(r"spark\.(databricks|sql\.(shuffle|adaptive|streaming|files|autoBroadcast))\b.*")
@@ -76,7 +76,7 @@ class ProjectFrames:
         """
         before, self._bind = self._bind, bind
         try:
-            with self._clocks_of_files(kind):
+            with self._clocks_of_files(kind), silent_query_loggers():
                 frame = query.function()
         except InputError:
             raise

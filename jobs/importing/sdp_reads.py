@@ -80,6 +80,7 @@ def read_of_call(function: str, arguments: list[Token]) -> SourceRead:
         if len(positional) < 2 or named:
             raise UnsupportedReadError(function, "expected cloud_files(path, format[, map(option, value, …)])")
         options = {k.removeprefix("cloudFiles."): v for k, v in _pairs_of(positional[2:]).items()}
+        _assume_header(positional[1].lower(), None, options)
         return read_of_options(
             positional[1], positional[0], options, None, infers=_is_true(options, "inferColumnTypes")
         )
@@ -103,6 +104,7 @@ def read_of_options(
         infers = (_pop_option(options, "cloudFiles.inferColumnTypes") or "false").lower() == "true"
         hints = _pop_option(options, "cloudFiles.schemaHints") or hints
         format = format.lower()
+        _assume_header(format, columns, options)
     if not format:
         raise UnsupportedReadError(path or "a read", "its format is not named; add format => 'csv', 'json', …")
     if format not in _FORMATS:
@@ -150,6 +152,12 @@ def read_of_options(
         if account:
             options["account"] = account
     return SourceRead(format, path, columns, tuple(sorted(options.items())), infers, hints, tuple(notes))
+
+
+def _assume_header(format: str, columns: str | None, options: dict[str, str]) -> None:
+    """Auto Loader assumes that csv files have headers when it infers their columns."""
+    if format == "csv" and columns is None and not any(key.lower() == "header" for key in options):
+        options["header"] = "true"
 
 
 def _path_of(path: str) -> tuple[str, str]:

@@ -82,13 +82,8 @@ def _functions_like(quoted: str) -> str:
 
 
 @contextmanager
-def translating_errors(source: SourceText) -> Iterator[None]:
-    """Translate Spark's errors inside the block into SqlError.
-
-    Also silences the loggers that print them with a JVM stack trace.
-    """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
+def silent_query_loggers() -> Iterator[None]:
+    """Silence pyspark's loggers of analysis errors inside the block: each prints a JVM stack trace."""
     from pyspark.logger import PySparkLogger
 
     # Create these loggers as Spark does: if plain loggers had these names, Spark would fail when it logs an error.
@@ -98,6 +93,20 @@ def translating_errors(source: SourceText) -> Iterator[None]:
         logger.disabled = True
     try:
         yield
+    finally:
+        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
+            logger.disabled = was_disabled
+
+
+@contextmanager
+def translating_errors(source: SourceText) -> Iterator[None]:
+    """Translate Spark's errors inside the block into SqlError, without pyspark's own messages about them."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        with silent_query_loggers():
+            yield
     except PySparkException as err:
         raise from_spark(err, source) from err
     except Py4JJavaError as err:
@@ -106,6 +115,3 @@ def translating_errors(source: SourceText) -> Iterator[None]:
         if _SAID.match(message):
             raise sql_error(source, begin, message) from err
         raise SparkFailedError(kind, message, source.place_at(begin), source.line_with_caret(begin)) from err
-    finally:
-        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
-            logger.disabled = was_disabled

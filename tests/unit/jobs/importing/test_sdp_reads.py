@@ -78,3 +78,12 @@ def test_a_mode_that_drops_records_quarantines_them() -> None:
 def test_other_reads_have_a_reason(text: str, reason: str) -> None:
     with pytest.raises(UnsupportedReadError, match=reason.replace("(", r"\(")):
         read_call(text)
+
+
+def test_auto_loader_assumes_that_csv_files_have_headers() -> None:
+    auto = {"cloudFiles.format": "csv"}
+    assert dict(read_of_options("cloudFiles", "/a", auto, None, infers=False).options) == {"header": "true"}
+    assert dict(read_of_options("cloudFiles", "/a", auto, "id INT", infers=False).options) == {}
+    without = {**auto, "header": "false"}
+    assert dict(read_of_options("cloudFiles", "/a", without, None, infers=False).options) == {"header": "false"}
+    assert dict(read_of_options("csv", "/a", {}, None, infers=False).options) == {}
