@@ -108,12 +108,13 @@ class SourceFit:
             self._analyse(model)
             return
         while (err := self._analyse(model)) is not None and self._repairs < _MOST_REPAIRS:
-            if (source := self._repair(err, model)) is None:
+            if not (sources := self._repair(err, model)):
                 break
             self._repairs += 1
-            self._register_source(source)
+            for source in sources:
+                self._register_source(source)
             for earlier in self.models[: self.models.index(model)]:
-                if source in self._reachable(earlier.name):
+                if not set(sources).isdisjoint(self._reachable(earlier.name)):
                     self._analyse(earlier)
 
     def _analyse(self, model: Model) -> AnalysisException | None:
@@ -142,8 +143,8 @@ class SourceFit:
         text = self.fixed.get(name) or ", ".join(f"`{column}` {type_}" for column, type_ in columns.items())
         self.spark.createDataFrame([], text).createOrReplaceTempView(_flat(name))
 
-    def _repair(self, err: AnalysisException, model: Model) -> str | None:
-        """Change one column of one source. Returns the source; None if no change is left to try."""
+    def _repair(self, err: AnalysisException, model: Model) -> tuple[str, ...]:
+        """Change one column of a source, or of all sources of a union. Returns them; empty if no change is left."""
         condition, facts = err.getCondition() or "", err.getMessageParameters() or {}
         if condition.startswith("UNRESOLVED_COLUMN"):
             *qualifier, column = re.findall(r"`([^`]*)`", facts["objectName"])
@@ -155,35 +156,33 @@ class SourceFit:
         if condition.startswith(("DATATYPE_MISMATCH", "INVALID_EXTRACT")):
             required = "BOOLEAN" if condition.endswith("FILTER_NOT_BOOLEAN") else facts.get("requiredType", "")
             return self._change_type(model, text, required)
-        return None
+        return ()
 
-    def _add_column(self, model: Model, qualifier: str, column: str) -> str | None:
-        for source in self._origins(model, qualifier, column):
-            if column.lower() not in self.schemas[source]:
-                for name in (column, *self._named_with(model, source)):
+    def _add_column(self, model: Model, qualifier: str, column: str) -> tuple[str, ...]:
+        for group in self._origins(model, qualifier, column):
+            if any(column.lower() not in self.schemas[source] for source in group):
+                names = (column, *self._named_with(model, group))
+                for name in names:
                     type_ = self._cast_type(model, name) or type_of_name(name)
-                    self.schemas[source].setdefault(name.lower(), type_)
-                return source
-        return None
+                    for source in group:
+                        self.schemas[source].setdefault(name.lower(), type_)
+                return group
+        return ()
 
-    def _named_with(self, model: Model, source: str) -> Iterator[str]:
-        """Other columns that only this source can have, because a SELECT reads nothing else."""
+    def _named_with(self, model: Model, group: tuple[str, ...]) -> Iterator[str]:
+        """Other columns that only these sources can have, because a SELECT reads nothing else."""
+        made = {alias.alias.lower() for tree in self._trees.values() for alias in tree.find_all(exp.Alias)}
         for scope in traverse_scope(self._trees[model.name]):
             reads = [read for _, read in scope.selected_sources.values()]
-            if len(reads) == 1 and self._plain_source(reads[0]) == source:
-                aliases = {alias.alias.lower() for alias in scope.expression.find_all(exp.Alias)}
-                yield from (column.name for column in scope.columns if column.name.lower() not in aliases)
+            if len(reads) == 1 and self._plain_group(reads[0]) == group:
+                yield from (column.name for column in scope.columns if column.name.lower() not in made)
 
-    def _plain_source(self, read: object) -> str | None:
-        """The source that is exactly this table, or this chain of `SELECT *`; None if there is none."""
-        if isinstance(read, exp.Table):
-            name = f"{read.db}.{read.name}".lower().lstrip(".")
-            return name if name in self.schemas else None
-        if not isinstance(read, Scope) or not isinstance(read.expression, exp.Select):
-            return None
-        inner = [table for _, table in read.selected_sources.values()]
-        only_star = [type(selected) for selected in read.expression.selects] == [exp.Star]
-        return self._plain_source(inner[0]) if only_star and len(inner) == 1 else None
+    def _plain_group(self, read: object) -> tuple[str, ...]:
+        """The sources that give all columns of a table or a subquery, through stars; empty if there are none."""
+        if isinstance(read, Scope) and not read.expression.is_star:
+            return ()
+        groups = list(self._passed(read))
+        return groups[0] if len(groups) == 1 else ()
 
     def _cast_type(self, model: Model, column: str) -> str:
         """The type to which a model casts a column; empty if it has no such cast."""
@@ -191,7 +190,7 @@ class SourceFit:
         types = (cast.to.sql("spark").lower() for cast in casts if cast.this.name.lower() == column.lower())
         return next((type_ for type_ in types if re.fullmatch(r"[a-z]+(\(\d+(, *\d+)?\))?", type_)), "")
 
-    def _change_type(self, model: Model, text: str, required: str) -> str | None:
+    def _change_type(self, model: Model, text: str, required: str) -> tuple[str, ...]:
         wanted = next((type_ for pattern, type_ in _REQUIRED if re.search(pattern, required)), "")
         for column in dict.fromkeys(word.lower() for word in re.findall(r"\w+", text)):
             for source in self._reachable(model.name):
@@ -201,11 +200,14 @@ class SourceFit:
                 if other := next((t for t in (wanted, *_OTHER_TYPES) if t and t not in tried), ""):
                     tried.append(other)
                     self.schemas[source][column] = other
-                    return source
-        return None
+                    return (source,)
+        return ()
 
-    def _origins(self, model: Model, qualifier: str, column: str) -> Iterator[str]:
-        """Sources that may have a column of the model, because its scopes read all their columns."""
+    def _origins(self, model: Model, qualifier: str, column: str) -> Iterator[tuple[str, ...]]:
+        """Sources that may have a column of the model, because its scopes read all their columns.
+
+        The sources of a union are one group: each of them must have the column.
+        """
         tree = self._trees[model.name]
         for scope in traverse_scope(tree):
             named = [c for c in scope.columns if c.name.lower() == column.lower()]
@@ -214,20 +216,22 @@ class SourceFit:
                     if qualifier in ("", alias.lower()):
                         yield from self._passed(read[1])
 
-    def _passed(self, read: object) -> Iterator[str]:
-        """Sources whose columns pass through a table, or through a subquery with a star."""
+    def _passed(self, read: object) -> Iterator[tuple[str, ...]]:
+        """Groups of sources whose columns pass through a table, or through a subquery with a star."""
         if isinstance(read, exp.Table):
             name = f"{read.db}.{read.name}".lower().lstrip(".")
             if name in self.schemas:
-                yield name
+                yield (name,)
             elif name in self._trees:
                 for scope in traverse_scope(self._trees[name])[-1:]:
                     yield from self._passed(scope)
-        elif isinstance(read, Scope):
-            for scope in (*(getattr(read, "union_scopes", None) or ()), read):
-                if scope.expression.is_star:
-                    for _, inner in scope.selected_sources.values():
-                        yield from self._passed(inner)
+        elif isinstance(read, Scope) and read.set_operation_scopes:
+            groups = [next(self._passed(branch), ()) for branch in read.set_operation_scopes]
+            if all(groups):
+                yield tuple(dict.fromkeys(source for group in groups for source in group))
+        elif isinstance(read, Scope) and read.expression.is_star:
+            for _, inner in read.selected_sources.values():
+                yield from self._passed(inner)
 
     def _reachable(self, name: str) -> Iterator[str]:
         """The sources that a model reads, itself or through other models."""
