@@ -34,7 +34,7 @@ from tussock.jobs.importing.dbt_tests import (
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import Renamed, parts_of, relation_name, relation_text, rename_relations, tokens_in
-from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest
+from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest, UnitTest
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError
 from tussock.statestore.errors import InputError
 
@@ -97,7 +97,7 @@ class _Reading:
             description=f"The dbt project {self.manifest.metadata.project_name or self.root.name}.",
             models=tuple(models),
             assertions=tuple(assertions),
-            unit_tests=tuple(unit_test_of(test, self) for _, test in sorted(self.manifest.unit_tests.items())),
+            unit_tests=tuple(self._unit_tests()),
             left_out=tuple(self._left_out()),
             notes=tuple(self._notes()),
             outdated=tuple(self._outdated()),
@@ -221,10 +221,12 @@ class _Reading:
         """Raise ProjectError for a `--source` that names no source."""
         listed = {f"{s.source_name}.{s.name}".lower() for s in self.manifest.sources.values()}
         listed |= {source.name for source in self._file_sources.values()}
-        known = listed | {source.name.lower() for source in self.manifest.sources.values()}
-        for name in sorted(set(self._given) - known):
-            expected = f"one of the project's sources: {', '.join(sorted(listed)) or 'none'}"
-            raise ProjectError(f"--source {name}", "an unknown source", expected)
+        short = Counter(source.name.lower() for source in self.manifest.sources.values())
+        for name in sorted(set(self._given) - listed):
+            if short[name] != 1:
+                finding = f"the name of {short[name]} sources" if name in short else "an unknown source"
+                expected = f"one of the project's sources: {', '.join(sorted(listed)) or 'none'}"
+                raise ProjectError(f"--source {name}", finding, expected)
 
     @property
     def _given(self) -> Mapping[str, str]:
@@ -366,6 +368,12 @@ class _Reading:
         for node in self.manifest.nodes_of("model"):
             if node.unique_id in self.names and (model := by_name[self.names[node.unique_id]]).key:
                 yield from key_assertion(node, model, self.manifest)
+
+    def _unit_tests(self) -> Iterator[UnitTest]:
+        """The unit tests. Names are unique in a file of tests; dbt's tests of two models may share one."""
+        tests = [unit_test_of(test, self) for _, test in sorted(self.manifest.unit_tests.items())]
+        names = Counter(test.name for test in tests)
+        yield from (replace(t, name=f"{t.name} of {t.view}") if names[t.name] > 1 else t for t in tests)
 
     def _left_out(self) -> Iterator[LeftOut]:
         for node in self.manifest.nodes_of("model"):

@@ -144,6 +144,29 @@ def test_a_moment_of_dbts_run_is_noted(read: ReadChanged, text: str) -> None:
     assert "sets anew" not in " ".join(model_of(read(), "order_totals").notes)
 
 
+def test_a_short_name_of_two_sources_is_an_error(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for group in ("raw", "old"):
+            manifest["sources"][f"source.bakery.{group}.a"] = {
+                "unique_id": f"source.bakery.{group}.a", "source_name": group, "name": "a", "schema": group,
+                "original_file_path": "models/s.yml",
+            }  # fmt: skip
+
+    with pytest.raises(ProjectError, match=r"the name of 2 sources.*old\.a, raw\.a"):
+        read(change, DbtOptions(sources={"a": "/x"}))
+
+
+def test_unit_tests_of_two_models_may_share_a_name(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        (first, *_) = manifest["unit_tests"].values()
+        other = next(n for n in manifest["nodes"].values() if n["name"] == "daily_sales")
+        copied = {**first, "model": "daily_sales", "depends_on": {"nodes": [other["unique_id"]], "macros": []}}
+        manifest["unit_tests"] = {"a": first, "b": copied}
+
+    (name,) = (test["name"] for test in json.loads(EXAMPLE.read_text())["unit_tests"].values())
+    assert [test.name for test in read(change).unit_tests] == [f"{name} of order_totals", f"{name} of daily_sales"]
+
+
 def test_constraints_of_a_contract_are_assertions(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"][ORDERS]
