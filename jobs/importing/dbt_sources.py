@@ -82,7 +82,9 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
     if not place:
         return replace(model, refusal=f"the place of its rows is unknown. {_remedy(full)}")
     try:
-        read = read_of_place(place) or SourceRead(_format_of(place, source), place, inferred_types=True)
+        read = read_of_place(place) or SourceRead(
+            _format_of(_absolute(place, root), source), place, inferred_types=True
+        )
     except InputError as err:
         return replace(model, refusal=f"{err}. {_remedy(full)}")
     types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}
@@ -133,6 +135,11 @@ def _format_of(place: str, source: DbtSource) -> str:
     return match[1] if match else ""
 
 
+def _absolute(place: str, root: Path) -> str:
+    """An address as it is; a path from the project's folder."""
+    return place if re.match(r"[a-z0-9]+:", place) else os.path.normpath(root / place)
+
+
 def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], root: Path, full_name: str = "") -> Model:
     """The model with its CREATE SOURCE: columns from the files, with the types that the project declares.
 
@@ -140,7 +147,7 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
         types: declared types, by lower-case column.
         full_name: for `--source`; empty for a seed.
     """
-    path = read.path if re.match(r"[a-z0-9]+:", read.path) else os.path.normpath(root / read.path)
+    path = _absolute(read.path, root)
     shown = "${data}/" + path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path
     model = replace(model, notes=(*model.notes, *read.notes))
     types = {**declared_types(read.hints), **types}

@@ -111,7 +111,7 @@ def test_the_word_stream_before_a_relation_is_left_out(written: str) -> None:
 def test_a_source_with_options_in_its_place_is_read_with_them(read: ReadChanged, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "a.csv").write_text("id;n\n1;2\n")
     place = f"read_csv('{tmp_path}/a.csv', delim = ';')"
-    source = {
+    source: dict[str, Any] = {
         "unique_id": "source.bakery.raw.deliveries",
         "source_name": "raw",
         "name": "deliveries",
@@ -127,6 +127,9 @@ def test_a_source_with_options_in_its_place_is_read_with_them(read: ReadChanged,
         manifest["nodes"][ORDERS]["depends_on"]["nodes"] = [source["unique_id"]]
 
     project = read(change)
+    source["meta"] = {"external_location": "lake/deliveries"}
+    (tmp_path / "lake/deliveries/_delta_log").mkdir(parents=True)
+    assert "USING delta" in model_of(read(change), "raw.deliveries").statement
     statement = model_of(project, "raw.deliveries").statement
     assert "sep ';'" in statement
     assert "n bigint" in statement
