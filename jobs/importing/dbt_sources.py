@@ -94,7 +94,9 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
 def file_source(name: str, read: SourceRead, place: ProjectPlace, root: Path, given: Mapping[str, str]) -> Model:
     """The source of a read of files in the SQL of a model."""
     read = replace(read, path=given[name]) if name in given else read
-    return _with_statement(Model(name, f"{read.format} source", place, "", Script.SOURCES), read, {}, root, name)
+    return _with_statement(
+        Model(name, f"{read.format or 'file'} source", place, "", Script.SOURCES), read, {}, root, name
+    )
 
 
 def _remedy(full_name: str) -> str:

@@ -156,11 +156,10 @@ class ProjectBinding:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def format_at(self, path: str) -> str:
-        """The format of the files at a path that names none."""
-        if Path(path, "_delta_log").is_dir():
-            return "delta"
-        return preview_source(absolute_path(path, Path.cwd())).source.format
+    def format_at(self, path: str, root: Path) -> str:
+        """The format of the files at a path that names none. Raises InputError."""
+        place = absolute_path(path, root)
+        return "delta" if Path(place, "_delta_log").is_dir() else preview_source(place).source.format
 
     def columns_at(self, read: SourceRead, path: str, root: Path) -> str | None:
         """The columns of a source's files as DDL. None: CREATE SOURCE without columns finds them.

@@ -378,7 +378,7 @@ class _Reading:
                 "of its files (Delta, Parquet, CSV, JSON)"
             )
             return Model(relation, kind, place, "", Script.SOURCES, refusal=reason)
-        format = given.format or self._binding.format_at(given.path)
+        format = given.format or self._binding.format_at(given.path, Path.cwd())
         options = (("header", "true"),) if format == "csv" else ()
         read = SourceRead(format, given.path, options=options, inferred_types=True)
         return self._source_model(relation, kind, place, read)
@@ -394,25 +394,34 @@ class _Reading:
                 name = f"{wanted}_{number}"
             self._by_read[read] = name
             place = self._current[-1].place if self._current else ProjectPlace("")
-            self._models[name] = self._source_model(name, f"{read.format} source", place, read)
+            self._models[name] = self._source_model(name, f"{read.format or 'file'} source", place, read)
         return self._note_read(self._by_read[read])
 
     def _source_model(self, name: str, kind: str, place: ProjectPlace, read: SourceRead) -> Model:
         given = self._sources.get(name)
         path = given.path if given is not None else read.path
         columns, refusal = read.columns, ""
-        if columns is None and read.format != "kafka":
-            try:
+        try:
+            read = self._with_format(read, path)
+            if columns is None and read.format != "kafka":
                 columns = self._binding.columns_at(read, path, self._spec.root)
-            except InputError as err:
-                refusal = (
-                    f"its columns are unknown: {' '.join(str(err).split())} Declare them in the read, or add "
-                    f"`--source {name}=PATH` with some of its files"
-                )
+        except InputError as err:
+            refusal = (
+                f"its columns are unknown: {' '.join(str(err).split())} Declare them in the read, or add "
+                f"`--source {name}=PATH` with some of its files"
+            )
         if read.format not in ("kafka", "delta"):
             self._of_files.add(name)
         statement = read.to_sql(name, self._placed(path), columns)
         return Model(name, kind, place, "" if refusal else statement, Script.SOURCES, notes=read.notes, refusal=refusal)
+
+    def _with_format(self, read: SourceRead, path: str) -> SourceRead:
+        """A read with the format of its files, if it names none. Raises InputError."""
+        if read.format:
+            return read
+        format = self._binding.format_at(path, self._spec.root)
+        header = (("header", "true"),) if format == "csv" else ()  # as in read_files
+        return replace(read, format=format, options=(*header, *read.options))
 
     def _placed(self, path: str) -> str:
         """A path within the project, from `${data}`; an absolute one as it is."""

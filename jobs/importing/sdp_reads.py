@@ -43,7 +43,7 @@ class SourceRead:
     """A read of files, a table by location, or a topic.
 
     Args:
-        format: as in CREATE SOURCE.
+        format: as in CREATE SOURCE; "": that of the files.
         path: "" for a topic.
         columns: the declared columns as DDL; None: the files decide.
         options: of CREATE SOURCE, without the path.
@@ -90,13 +90,23 @@ def read_of_call(function: str, arguments: list[Token]) -> SourceRead:
     schema, hints = named.pop("schema", None), named.pop("schemahints", "")
     infers = named.pop("infercolumntypes", "true").lower() == "true"
     named.setdefault("header", "true") if format == "csv" and "header" not in named else None
-    return read_of_options(format, positional[0], named, schema, infers=infers, hints=hints)
+    return read_of_options(format, positional[0], named, schema, infers=infers, hints=hints, detects=True)
 
 
 def read_of_options(
-    format: str, path: str, options: Mapping[str, str], columns: str | None, *, infers: bool, hints: str = ""
+    format: str,
+    path: str,
+    options: Mapping[str, str],
+    columns: str | None,
+    *,
+    infers: bool,
+    hints: str = "",
+    detects: bool = False,
 ) -> SourceRead:
-    """The read of Spark's reader with these options. Raises UnsupportedReadError."""
+    """The read of Spark's reader with these options. `detects`: the files show a format that is not named ("").
+
+    Raises: UnsupportedReadError.
+    """
     format = format.lower()
     options = dict(options)
     if format == "cloudfiles":
@@ -105,9 +115,9 @@ def read_of_options(
         hints = _pop_option(options, "cloudFiles.schemaHints") or hints
         format = format.lower()
         _assume_header(format, columns, options)
-    if not format:
+    if not format and not detects:
         raise UnsupportedReadError(path or "a read", "its format is not named; add format => 'csv', 'json', …")
-    if format not in _FORMATS:
+    if format and format not in _FORMATS:
         raise UnsupportedReadError(
             f"format {format!r}", f"no source reads it; the formats of sources are {', '.join(_FORMATS)}"
         )

@@ -30,6 +30,7 @@ FILES = "order_totals_files"
             "s3://lake/a/*.parquet",
         ),
         ("SELECT * FROM STREAM read_files('/v/orders', format => 'json')", "json", "/v/orders"),
+        ("SELECT * FROM read_files('/v/orders')", "", "/v/orders"),
         ("SELECT * FROM STREAM(read_files('/v/orders', format => 'csv'))", "csv", "/v/orders"),
         ("SELECT * FROM parquet.`/lake/orders` AS o", "parquet", "/lake/orders"),
         ("SELECT * FROM delta_scan('/lake/orders')", "delta", "/lake/orders"),

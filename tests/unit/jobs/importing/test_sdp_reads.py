@@ -68,7 +68,7 @@ def test_a_mode_that_drops_records_quarantines_them() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("read_files('/o')", "its format is not named"),
+        ("cloud_files('/o', '')", "its format is not named"),
         ("read_files('/o', format => 'rate')", "no source reads it"),
         ("read_files(concat('/a', x), format => 'csv')", "expected a constant"),
         ("cloud_files('/o')", "expected cloud_files(path, format"),
@@ -87,3 +87,7 @@ def test_auto_loader_assumes_that_csv_files_have_headers() -> None:
     without = {**auto, "header": "false"}
     assert dict(read_of_options("cloudFiles", "/a", without, None, infers=False).options) == {"header": "false"}
     assert dict(read_of_options("csv", "/a", {}, None, infers=False).options) == {}
+
+
+def test_read_files_may_leave_the_format_to_the_files() -> None:
+    assert read_call("read_files('/o')").format == ""
