@@ -525,8 +525,11 @@ class _Reading:
         """The relation that a flow of changes reads. A query becomes a view of its own."""
         if words.is_query:
             catalog, schema, name = self._full_name(dataset.words.name, dataset.scope)
-            view = DatasetWords((f"{name}_changes",), DatasetKind.TEMPORARY_VIEW, words.place)
-            key = catalog, schema, view.name[0]
+            key, number = (catalog, schema, f"{name}_input"), 1
+            while key in self._datasets or self._relation_name(key) in self._models:
+                number += 1
+                key = catalog, schema, f"{name}_input_{number}"
+            view = DatasetWords(key[2:], DatasetKind.TEMPORARY_VIEW, words.place)
             flows = [_Flow(words.source, scope, dataset.place)]
             self._datasets[key] = _Dataset(self._relation_name(key), view, scope, dataset.place, flows)
             self._resolve_dataset(self._datasets[key])
