@@ -32,8 +32,12 @@ _OF_DUCKDB = {
 _OF_SPARK = ("csv", "json", "parquet", "orc", "avro", "text", "delta")
 _OPTIONS = {
     **dict.fromkeys(("sep", "delim", "delimiter"), "sep"),
-    **{name: name for name in ("header", "quote", "escape", "comment", "encoding")},
     "nullstr": "nullValue",
+    "header": "header",
+    "quote": "quote",
+    "escape": "escape",
+    "comment": "comment",
+    "encoding": "encoding",
 }
 #: Options of DuckDB on which no row depends, or which only help it to find the columns.
 _WITHOUT_EFFECT = re.compile(
@@ -112,7 +116,7 @@ def _duckdb_read(function: str, arguments: list[Token]) -> SourceRead:
         elif key in _TYPES:
             types |= _pairs_of(function, argument)
         elif key in _OPTIONS:
-            options[_OPTIONS[key]] = constant_of(function, value)
+            options |= {_OPTIONS[key]: constant_of(function, value)}
         elif key == "ignore_errors":
             options["mode"] = "DROPMALFORMED"
         elif key == "format":
