@@ -128,23 +128,23 @@ def measure(of: Input, name: str, rows: int, folder: Path) -> Measured:
     (pipeline / "pipeline.toml").write_text(_PIPELINE.format(folder))
     sql = _SQL.format(columns=of.columns, format=of.format, folder=folder, options=of.options, key=of.key)
     (pipeline / "all.sql").write_text(sql)
-    _watch("apply", folder)
+    _watch(("apply", "large"), folder)
     file = folder / "in" / name
     of.write(file, rows)
     started = time.perf_counter()
-    python_peak, java_peak = _watch("epoch", folder)
+    python_peak, java_peak = _watch(("epoch", "--pipeline", "large"), folder)
     with Session(str(folder / "store"), create=False, runner="local", workers=1) as session:
         counted = sum(session.read("groups")["n"].to_pylist())
         epochs = sum(1 for _ in (folder / "store/meta/manifest").rglob("*.json"))
     return Measured(file.stat().st_size, python_peak, java_peak, time.perf_counter() - started, epochs, counted == rows)
 
 
-def _watch(command: str, folder: Path) -> tuple[int, int]:
+def _watch(command: Sequence[str], folder: Path) -> tuple[int, int]:
     """Run a command of the pipeline. Returns the peaks of its Python processes and of its JVM."""
     peaks = [0, 0]
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tussock.jobs.cli", command, "large"], stdout=printed, stderr=printed, cwd=folder
+            [sys.executable, "-m", "tussock.jobs.cli", *command], stdout=printed, stderr=printed, cwd=folder
         )
         while process.poll() is None:
             sums = [0, 0]
@@ -154,7 +154,9 @@ def _watch(command: str, folder: Path) -> tuple[int, int]:
             time.sleep(_LOOK_S)
         printed.seek(0)
         if process.returncode:
-            raise RuntimeError(f"{command} ended with exit code {process.returncode}: {printed.read()[-3000:]}")
+            raise RuntimeError(
+                f"{' '.join(command)} ended with exit code {process.returncode}: {printed.read()[-3000:]}"
+            )
     return peaks[0], peaks[1]
 
 
