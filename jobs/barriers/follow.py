@@ -13,20 +13,22 @@ change in the epoch. Its changes are taken, unless the branch has changed or rea
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import msgspec
 
 from tussock.jobs.barriers.barrier import take_in, take_log_instead
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.barriers.moment import Wish
-from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.alter_table import move_columns
+from tussock.jobs.catalog.definition import fragments_of, source_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.schedule.schedule import make_followed_schedule
 from tussock.jobs.sources.files import takes_back
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.branch import own_ids
-from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.manifest import RowCounts
@@ -178,6 +180,15 @@ def _name_of(meta: MetaStore) -> str:
     return meta.settings.origin.name
 
 
+def _move_row_id(width: int, more: int, column: int) -> int:
+    return column if column < width else column + more
+
+
+def _columns_read(view: Relation, relation_id: int) -> set[int]:
+    inputs = (given for fragment in fragments_of(view) for given in fragment.inputs)
+    return {column for given in inputs if given.relation_id == relation_id for column in given.columns}
+
+
 class _Merging:
     """The catalog of a branch after an epoch in which its parent's catalog changed."""
 
@@ -191,7 +202,8 @@ class _Merging:
         mine = {r.id: r for r in self._mine.relations}
         theirs = [self._merge_relation(r, old.get(r.id), mine.get(r.id)) for r in self._after.relations]
         known = {r.id for r in self._after.relations}
-        relations = [*(r for r in theirs if r is not None), *(r for r in self._mine.relations if r.id not in known)]
+        own = (self._adapt_reader(r) for r in self._mine.relations if r.id not in known)
+        relations = [*(r for r in theirs if r is not None), *own]
         catalog = msgspec.structs.replace(self._mine, relations=tuple(relations), zones=self._merge_zones())
         if self._after.builds != self._before.builds or self._mine.builds:
             if any(r.id in own_ids(self._mine) for r in relations):
@@ -204,6 +216,22 @@ class _Merging:
         if mine is None:  # new in the parent, or dropped and forgotten here
             return theirs if old is None else None
         return theirs if mine == old else mine
+
+    def _adapt_reader(self, view: Relation) -> Relation:
+        """A relation of the branch, which reads the parent's relations as they are after the epoch."""
+        before, after = ({r.id: r for r in c.relations} for c in (self._before, self._after))
+        for read in view.depends_on if view.dropped is None and view.kind is RelationKind.VIEW else ():
+            was, now = before.get(read), after.get(read)
+            if was is None or now is None or was.columns == now.columns:
+                continue
+            width, more = len(was.columns), len(now.columns) - len(was.columns)
+            for place in _columns_read(view, read):
+                if 0 <= place < width and was.columns[place].type != now.columns[place].type:
+                    column = now.columns[place].name
+                    raise self._refusal(f"it changes the type of {now.name}.{column}, which {view.name!r} reads")
+            if now.kind is RelationKind.TABLE:  # the row id of a table without a key comes after its columns
+                view = move_columns(view, read, partial(_move_row_id, width, more))
+        return view
 
     def _merge_zones(self) -> tuple[object, ...]:
         if self._after.zones == self._before.zones:

@@ -104,7 +104,7 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
         if other.id == relation.id:
             return grown
         return (
-            _move_columns(other, relation.id, shift_column)
+            move_columns(other, relation.id, shift_column)
             if relation.id in other.depends_on and other.kind is RelationKind.VIEW
             else other
         )
@@ -112,7 +112,7 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     return msgspec.structs.replace(catalog, relations=tuple(relation_after(r) for r in catalog.relations))
 
 
-def _move_columns(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
+def move_columns(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
     """A view whose fragments read a relation's columns at new positions."""
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)

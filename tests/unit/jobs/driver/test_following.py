@@ -23,7 +23,17 @@ from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
 from tussock.jobs.driver.merge import CannotMergeError, merge_branch, plan_merge
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
+from tussock.jobs.logical.statements import (
+    AddColumns,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Delete,
+    Drop,
+    Insert,
+    SetSourceColumns,
+    Transaction,
+)
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
@@ -32,6 +42,7 @@ from tussock.jobs.trouble.row_names import ViewRowError
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.hummock.scrub import scrub_store
 from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.branch import own_ids
@@ -247,6 +258,61 @@ def test_changes_of_the_parents_catalog_are_taken_unless_the_branch_changed_the_
     pair.take_input()
     with pytest.raises(BranchConflictError, match="have both changed or created 'of_files'"):
         follow(branch)
+
+
+def above(least: int) -> CreateView:
+    """The rows of the table without a key whose n is greater."""
+    greater = Call("GreaterThan", "boolean", (Column(0, "int"), Literal(least, "int")))
+    return CreateView(
+        "few", f"SELECT n FROM e WHERE n > {least}", Filter(Scan("e", (0,), (Field("n", "int"),)), greater)
+    )
+
+
+def test_a_new_column_of_a_parents_table_leaves_the_changed_views_that_read_it(tmp_path: Path) -> None:
+    parent = new_store(tmp_path / "store")
+    bags = [CreateTable("e", tuple(Field(name, "int") for name in names), ()) for names in ("n", "nb", "nbc")]
+
+    def insert_rows(width: int, *values: int) -> None:
+        given = pa.table({name: pa.array(values, pa.int32()) for name in "nbc"[:width]})
+        append(parent, StatementWriter(parent).store_insert("e", given))
+        epoch(parent)
+
+    append(parent, bags[0], above(0))
+    insert_rows(1, 1, 5, 5)
+    branch = parent.open_branch("b")
+    append(branch, replacing(above(3)))
+    follow(branch)
+    held = value_bytes(pa.array([7], pa.int32()))
+    for width in (1, 2):
+        append(parent, AddColumns(bags[width - 1], bags[width], (held,)))
+        insert_rows(width + 1, 2, 6 + width)
+    append(parent, Delete("e", Call("EqualTo", "boolean", (Column(0, "int"), Literal(5, "int")))))
+    epoch(parent)
+    follow(branch)
+    assert rows(branch, "few") == [(7,), (8,)]
+    assert rows(branch, "e") == rows(parent, "e")
+    version = merge_branch(branch, plan_merge(branch))
+    parent.publish(version.epoch)
+    insert_rows(3, 3, 9)
+    assert rows(parent, "few") == [(7,), (8,), (9,)]
+
+
+def test_a_parents_source_whose_columns_become_wider_ends_the_following_of_views_that_read_them(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=9)
+    branch, other = pair.parent.open_branch("b"), pair.parent.open_branch("other")
+    append(branch, view("by_a", counted(FILES, 2)))
+    append(other, view("by_g", counted(Scan("s", (1,), FIELDS[1:2]), 0)))
+    follow(branch)
+    follow(other)
+    wider = (*FIELDS[:2], Field("a", "bigint"))
+    reader = CreateView("of_files", "SELECT …", counted(Scan("s", (0, 1, 2), wider), 1), or_replace=True, rebuilt=True)
+    append(pair.parent, Drop(RelationKind.VIEW, "pairs"))
+    append(pair.parent, Transaction((SetSourceColumns("s", FIELDS, wider), reader)))
+    pair.take_input()
+    with pytest.raises(BranchConflictError, match=r"it changes the type of s\.a, which 'by_a' reads"):
+        follow(branch)
+    follow(other)
+    assert rows(other, "by_g") == rows(pair.parent, "of_files")
 
 
 def test_a_following_branch_refuses_statements_on_tables_and_sources(tmp_path: Path) -> None:
