@@ -30,7 +30,6 @@ from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.delta import EpochCommitted
-from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -59,9 +58,7 @@ def next_of_branch(meta: MetaStore) -> Barrier | None:
     Cost: opens the parent, and reads its deltas since the last followed epoch.
     """
     version = meta.read_latest()
-    origin, open_branches = meta.settings.origin, meta.parent.read_latest().branches
-    if origin is not None and all(branch.number != origin.number for branch in open_branches):
-        raise BranchGoneError(origin.name, tuple(branch.name for branch in open_branches))
+    meta.require_open()
     if (standing := meta.barrier_after(version.epoch)) is not None:
         return standing
     if meta.log_end() > version.log_end:

@@ -21,7 +21,12 @@ _INSERTS_VALUES = re.compile(r"\s*INSERT\s+INTO\s+[^\s(]+\s*(\([^()]*\)\s*)?VALU
 
 
 def deployment_text(
-    deployment: Deployment, pipeline: str, full: bool = False, run_lines: int | None = None, bill: str = ""
+    deployment: Deployment,
+    pipeline: str,
+    full: bool = False,
+    run_lines: int | None = None,
+    bill: str = "",
+    command: str = "",
 ) -> str:
     """The steps that change something or need attention, then the outcome.
 
@@ -30,6 +35,7 @@ def deployment_text(
             statements show only their differences.
         run_lines: at most so many lines of each INSERT of VALUES that runs once.
         bill: the text of the bill, for the line before the outcome.
+        command: makes the changes; empty: `tussock apply` with the choices of the deployment.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(_step_subject(s)) for s in shown), default=0)
@@ -37,7 +43,7 @@ def deployment_text(
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
         lines.append(f"{unchanged} unchanged")
-    return "\n".join([*lines, *([bill] if bill else []), _outcome_text(deployment, pipeline)])
+    return "\n".join([*lines, *([bill] if bill else []), _outcome_text(deployment, pipeline, command)])
 
 
 def _step_subject(step: Step) -> str:
@@ -104,12 +110,12 @@ def _size_text(size: int) -> str:
     return f"{size:,} {unit}"
 
 
-def _outcome_text(deployment: Deployment, pipeline: str) -> str:
+def _outcome_text(deployment: Deployment, pipeline: str, command: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        arguments = " ".join([pipeline, *_choice_options(deployment)])
-        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {arguments}` makes these changes"
+        command = command or " ".join(["tussock apply", pipeline, *_choice_options(deployment)])
+        return f"digest {deployment.digest}\nnothing was changed; `{command}` makes these changes"
     return "nothing to do: the store matches the files"
 
 

@@ -24,10 +24,11 @@ from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.source_holds import hold_of, with_holds
 from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.apply import CannotPauseError, pause_views
+from tussock.jobs.catalog.difference import Create
 from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.catalog.statement_log import replay_log, skip_arguments, statement_text, statements_of
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
-from tussock.jobs.logical.statements import CreateSource, computed_after
+from tussock.jobs.logical.statements import CreateSource, Transaction, computed_after
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
@@ -49,6 +50,23 @@ class NothingToAbandonError(InputError):
 
     def __str__(self) -> str:
         return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
+
+
+class CreatedAgainError(InputError):
+    """The newer log entries create a view again that the barrier drops, so it cannot take them too.
+
+    `entry`: the position of the entry that creates it.
+    """
+
+    view: str
+    entry: int
+
+    def __str__(self) -> str:
+        return (
+            f"The epoch that has begun drops {self.view!r}, and log entry {self.entry} creates it again. Both are not "
+            "possible in one epoch, and nothing was changed. Omit --take-log: run `tussock epoch`, whose next epoch "
+            "takes the entry. Or, if no barrier has dropped the view yet and the entry replaces it, omit --drop."
+        )
 
 
 class ReadEntryError(InputError):
@@ -366,8 +384,10 @@ class _Superseding:
         )
 
     def require_known(self) -> None:
-        """Raises NothingToAbandonError if the barrier does not contain a name of the detour."""
+        """Raises NothingToAbandonError if the barrier does not contain a name of the detour; CreatedAgainError."""
         held, detour = self.held, self.detour
+        if detour.take_log:
+            self._require_not_created_again()
         pinned = sorted(
             name
             for before, _ in self._held_sources(self._held_catalog)
@@ -392,6 +412,19 @@ class _Superseding:
                 raise NothingToAbandonError(
                     held.prev_epoch, f"the open barrier takes log entries {held.log_start} to {end - 1}, not {position}"
                 )
+
+    def _require_not_created_again(self) -> None:
+        """Raise CreatedAgainError if a newer log entry creates a relation that this barrier drops."""
+        start = self.held.log_start
+        logged = replay_log(
+            self.meta, self.version, start, self.held.log_end, self.held.skipped_entries, self.held.epoch
+        )
+        gone = {*self.detour.drop, *self._dropped_before(logged.catalog)}
+        for position, statement in statements_of(self.meta, self.held.log_end, self.meta.log_end()):
+            single = statement.statements if isinstance(statement, Transaction) else (statement,)
+            for created in single if position not in self.detour.skip_entries else ():
+                if isinstance(created, Create) and created.name in gone:
+                    raise CreatedAgainError(created.name, position)
 
     @property
     def _held_catalog(self) -> Catalog:

@@ -128,6 +128,12 @@ def find_branch(version: HummockVersion, name: str) -> Branch:
     raise BranchGoneError(name, tuple(branch.name for branch in version.branches))
 
 
+def require_open(parent: HummockVersion, origin: BranchOrigin) -> None:
+    """Raise BranchGoneError if a branch has ended in a version of its parent."""
+    if all(branch.number != origin.number for branch in parent.branches):
+        raise BranchGoneError(origin.name, tuple(branch.name for branch in parent.branches))
+
+
 def objects_of_branch(parent: ObjectStore, branch: Branch) -> BranchObjects:
     """The objects of an open branch. Writes its settings unless they exist.
 

@@ -162,8 +162,9 @@ class MetaStore:
 
         `epoch`: its number, which a branch takes from its parent; None: a new one.
 
-        Raises LostRaceError if another epoch was committed after `prev_epoch` was read.
+        Raises LostRaceError if another epoch was committed after `prev_epoch` was read; BranchGoneError.
         """
+        self.require_open()
         return self._barriers.inject_barrier(prev_epoch, plan, epoch)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
@@ -178,8 +179,10 @@ class MetaStore:
     def put_in_force(self, barrier: Barrier) -> None:
         """Put a drafted barrier in force.
 
-        Raises LostRaceError if its prev epoch is not the committed one, or another barrier is in force there.
+        Raises LostRaceError if its prev epoch is not the committed one, or another barrier is in force there;
+        BranchGoneError.
         """
+        self.require_open()
         self._barriers.put_in_force(barrier)
 
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None) -> Barrier:
@@ -516,6 +519,14 @@ class MetaStore:
         """The parent of a branch, to read. Requires: this is a branch."""
         assert isinstance(self.objects, BranchObjects)
         return MetaStore(self.objects.parent, self.writer, self._clock_ms)
+
+    def require_open(self) -> None:
+        """Raise BranchGoneError if this is a branch that has ended, so that its objects go.
+
+        Cost: the parent's newest version; none for a store that is no branch.
+        """
+        if (origin := self.settings.origin) is not None:
+            branches.require_open(self.parent.read_latest(), origin)
 
     def read_deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
         """The deltas of the versions `first` to `last`, which exists. Raises DamagedDocumentError."""

@@ -757,6 +757,10 @@ ELSEWHERE = {
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
     "QualityCheckError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
+    "CreatedAgainError": (
+        "needs a view that raises, and a second barrier",
+        "tests/unit/jobs/trouble/test_created_again.py",
+    ),
     "ReadEntryError": (
         "only statements that Spark evaluates read others",
         "tests/unit/end_to_end/test_transactions.py",

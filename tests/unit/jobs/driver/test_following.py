@@ -344,6 +344,20 @@ def test_a_process_on_a_branch_that_has_ended_stops_and_the_address_leads_nowher
         _ = open_meta(branch.objects.uri).settings
 
 
+def test_an_epoch_of_an_ended_branch_with_its_own_input_writes_nothing(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=16)
+    branch = pair.parent.open_branch("b", follows=False)
+    insert(branch, "t", (1, 1, 1))
+    assert len(advance_store(LocalRunner(), branch)) == 1
+    pair.parent.end_branch("b")
+    vacuum_store(pair.parent)
+    pair.write_input()
+    with pytest.raises(BranchGoneError, match="the store has no open branch"):
+        advance_store(LocalRunner(), branch)
+    left = [info.name for info in pair.parent.objects.list("branches/0000000001/")]
+    assert not [name for name in left if "/data/" in name or "/barrier/" in name or "/version/" in name]
+
+
 def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
     pair = Pair(tmp_path, seed=8)
     branch = pair.parent.open_branch("b")
