@@ -7,6 +7,7 @@ Airflow imports this module whenever it parses DAG files, so it imports neither 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -152,6 +153,12 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
     registry_user: Annotated[str, Meta(description="a string")] = ""
     registry_password: Annotated[str, Meta(description="a string")] = ""
 
+    @property
+    def brokers(self) -> frozenset[str]:
+        """The brokers by which its cluster is found."""
+        given = str(self.client.get("bootstrap.servers", self.to))
+        return frozenset(server.strip().lower() for server in given.split(","))
+
 
 def _require_published(sink: IcebergSettings, file: str, key: str) -> None:
     """Require that the layouts name relations of the sink, if it lists them."""
@@ -241,7 +248,7 @@ def expected_kinds() -> str:
 
 
 def _require_apart(sinks: Sequence[PublishSettings], file: str) -> None:
-    """Require a name and, among folders, a place of its own for each sink."""
+    """Require a name for each sink, a folder that no other sink has, and other topics than those of another one."""
     titles: set[str] = set()
     by_folder: dict[str, str] = {}
     for sink in sinks:
@@ -252,3 +259,8 @@ def _require_apart(sinks: Sequence[PublishSettings], file: str) -> None:
             raise PipelineError(
                 file, f"publish.{sink.title}.to", f"the folder of {other!r}", "a folder without another sink"
             )
+    topics = [sink for sink in sinks if isinstance(sink, KafkaSettings)]
+    for first, second in combinations(topics, 2):
+        if first.topic_prefix == second.topic_prefix and first.brokers & second.brokers:
+            found = f"{second.topic_prefix!r} on the brokers of {first.title!r}, which has the same"
+            raise PipelineError(file, f"publish.{second.title}.topic_prefix", found, "another prefix for each sink")

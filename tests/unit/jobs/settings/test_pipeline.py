@@ -172,6 +172,10 @@ MISTAKES = {
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "t/"\nkind = "parquet"',
         "publish.parquet.to: found the folder of 'delta', expected a folder without another sink",
     ),
+    "two sinks with the same topics": (
+        MINIMAL + '[[publish]]\nkind = "kafka"\nto = "a:1, B:2"\n[[publish]]\nkind = "kafka"\nname = "k"\nto = "b:2"',
+        "publish.k.topic_prefix: found '' on the brokers of 'kafka', which has the same, expected another prefix for",
+    ),
     "an entry that is not a table": (
         MINIMAL + 'publish = ["t"]',
         "publish.?: found string 't', expected a table",
