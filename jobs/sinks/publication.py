@@ -186,14 +186,21 @@ class _Publish:
         strangers = lineage.strangers()
         # States of other histories may exist, also from before records existed.
         unclean = bool(strangers) or not lineage.records
+        relations, unknown = chosen_relations(self.version, sight, self.settings)
         there = read_manifest(ledger, epoch)
         is_done = (
-            there is not None and there.held == held and there.digest == lineage.digest_of(epoch) and not strangers
+            there is not None
+            and there.held == held
+            and there.digest == lineage.digest_of(epoch)
+            and there.tables.keys() == {relation.name for relation in relations}
+            and not strangers
+            and not unknown
         )
         with open_place(self.settings, Publisher(self.meta, self.home, lineage.digest_of, spark)) as place:
             if there is not None and is_done and all(place.has_table(*table) for table in there.tables.items()):
                 return ()
-            done, failures = self._bring_each_on(place, sight, unclean=unclean)
+            done, failures = self._bring_each_on(place, relations, sight, unclean=unclean)
+            failures |= {error.name: error for error in unknown}
             tables = tuple(table for table in done if table is not None)
             states = {table.relation: table.state for table in tables}
             # A later publish may have overtaken this one, so that some tables are at another epoch.
@@ -205,13 +212,12 @@ class _Publish:
         return tables
 
     def _bring_each_on(
-        self, place: SinkPlace, sight: Sight, *, unclean: bool
+        self, place: SinkPlace, relations: tuple[Relation, ...], sight: Sight, *, unclean: bool
     ) -> tuple[list[PublishedTable | None], dict[str, Exception]]:
         """Bring each relation's sink on. Returns the tables, and the error of each relation that failed."""
         lineage = self.lineage
         known = newest_manifest(self.ledger, self.version.min_readable_epoch, self.epoch, lineage.digest_of)
-        relations, unknown = chosen_relations(self.version, sight, self.settings)
-        failures: dict[str, Exception] = {error.name: error for error in unknown}
+        failures: dict[str, Exception] = {}
         done: list[PublishedTable | None] = []
         for relation in relations:
             try:
