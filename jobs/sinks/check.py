@@ -1,13 +1,16 @@
 """Compare published tables with the store: their rows, and the locators by which publishes find them."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from decimal import Context, Decimal
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from tussock.jobs.reading.reader import CHANGE, net_of_changes
 from tussock.jobs.reading.stored_rows import rows_at
+from tussock.jobs.reading.written_rows import json_texts
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.sinks.base import Publisher, Sink, UnreadableSinkError
@@ -19,6 +22,9 @@ from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.nested import is_nested
+
+_DIGITS = Context(prec=1000)  # more than any number of a row has
 
 
 @runtime_checkable
@@ -53,7 +59,12 @@ def check_tables(meta: MetaStore, settings: PublishSettings) -> Iterator[TableCh
             yield TableCheck(settings.title, error.name, str(error))
         with open_place(settings, Publisher(meta, home, lambda _: "")) as place:
             for relation in relations:
-                yield _check_table(meta, version, settings.title, relation, place.sink_of(outline_of(relation, home)))
+                try:
+                    yield _check_table(
+                        meta, version, settings.title, relation, place.sink_of(outline_of(relation, home))
+                    )
+                except (TussockError, pa.ArrowException) as err:
+                    yield TableCheck(settings.title, relation.name, f"its rows cannot be read: {err}")
 
 
 def _check_table(meta: MetaStore, version: HummockVersion, title: str, relation: Relation, sink: Sink) -> TableCheck:
@@ -68,9 +79,7 @@ def _check_table(meta: MetaStore, version: HummockVersion, title: str, relation:
         found = sink.read_rows().read_all()
     except UnreadableSinkError:
         return TableCheck(title, relation.name, objection, compared=False)
-    except (TussockError, pa.ArrowException) as err:
-        return TableCheck(title, relation.name, f"its rows cannot be read: {err}")
-    stored = rows_at(meta.objects, version, relation, epoch).read_all()
+    stored, found = _in_one_form(rows_at(meta.objects, version, relation, epoch).read_all(), found)
     parts = [
         rows.append_column(CHANGE, pa.repeat(pa.scalar(change), rows.num_rows))
         for rows, change in ((stored, "insert"), (found.cast(stored.schema), "delete"))
@@ -80,3 +89,27 @@ def _check_table(meta: MetaStore, version: HummockVersion, title: str, relation:
         differing = f"{left.num_rows:,} rows of the table and of epoch {epoch} differ"
         objection = differing if objection is None else f"{differing}; {objection}"
     return TableCheck(title, relation.name, objection)
+
+
+def _in_one_form(stored: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return both rows with the columns that a sink keeps as JSON in one form, in which equal values are equal."""
+    for place, field in enumerate(stored.schema):
+        if is_nested(field.type) and pa.types.is_string(found.schema.field(place).type):
+            texts = json_texts(stored.select([place]).rename_columns(["c"]))
+            stored = stored.set_column(place, field.name, _plain_json([_loaded(text).get("c") for text in texts]))
+            loaded = [None if text is None else _loaded(text) for text in found.column(place).to_pylist()]
+            found = found.set_column(place, field.name, _plain_json(loaded))
+    return stored, found
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, parse_float=_plain_number, parse_int=_plain_number)
+
+
+def _plain_number(text: str) -> str:
+    """Return a number as a text that no string equals; `1.0` and `1` are one number, `-0.0` and `0` too."""
+    return f"\0{_DIGITS.normalize(Decimal(text)) + 0}"
+
+
+def _plain_json(values: list[Any]) -> pa.Array:
+    return pa.array([None if value is None else json.dumps(value, sort_keys=True) for value in values], pa.string())

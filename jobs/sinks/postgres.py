@@ -37,7 +37,7 @@ from tussock.jobs.sinks.postgres_errors import (
     connection_error,
     translating_errors,
 )
-from tussock.jobs.sinks.postgres_rows import checked_columns, copy_rows, key_columns, read_copy
+from tussock.jobs.sinks.postgres_rows import READ_FORMS, checked_columns, copy_rows, key_columns, read_copy
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.types import arrow_type
 
@@ -232,6 +232,8 @@ class PostgresSink:
             self._create_table(name)
             count = self._copy_into(beside, rows.batches())
             if known is not None and known.shape == self._shape:
+                if self._has_null_key(beside):
+                    self._allow_null()
                 self._place.run("DELETE FROM {}", self._table)
                 self._place.run("INSERT INTO {} SELECT * FROM {}", self._table, beside)
                 self._place.run("DROP TABLE {}", beside)
@@ -283,7 +285,9 @@ class PostgresSink:
         schema = pa.schema([(column.name, arrow_type(column.type)) for column in self._outline.columns])
         if self.read_state() is None:
             return schema.empty_table().to_reader()
-        names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in self._columns)
+        names = sql.SQL(", ").join(
+            sql.SQL(READ_FORMS.get(kind, "{0}")).format(sql.Identifier(name)) for name, kind in self._columns
+        )
         command = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, HEADER)").format(names, self._table)
         with self._in_part(), self._place.connection.cursor().copy(command) as copy:
             return read_copy(copy, schema)
@@ -340,11 +344,16 @@ class PostgresSink:
         if not self.key:
             return
         names = sql.SQL(", ").join(map(sql.Identifier, self.key))
-        has_null = sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in self.key)
-        if self._place._value("SELECT 1 FROM {} WHERE {} LIMIT 1", table, has_null) is None:
-            self._place.run("ALTER TABLE {} ADD PRIMARY KEY ({})", table, names)
-        else:
+        if self._has_null_key(table):
             self._add_index(table, names)
+        else:
+            self._place.run("ALTER TABLE {} ADD PRIMARY KEY ({})", table, names)
+
+    def _has_null_key(self, table: sql.Identifier) -> bool:
+        if not self.key:
+            return False
+        has_null = sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in self.key)
+        return self._place._value("SELECT 1 FROM {} WHERE {} LIMIT 1", table, has_null) is not None
 
     def _add_index(self, table: sql.Identifier, names: sql.Composable) -> None:
         equal = self._place.connection.info.server_version >= _NULLS_ARE_EQUAL

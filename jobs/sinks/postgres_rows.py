@@ -130,13 +130,22 @@ def _text_of(column: pa.Array) -> pa.Array:
     return text.combine_chunks().cast(pa.string())
 
 
+READ_FORMS = {
+    "bytea": "encode({0}, 'hex') AS {0}",
+    "interval": "(extract(epoch FROM {0}) * 1000000)::bigint AS {0}",  # no setting of the database changes this text
+}
+"""How `read_copy` expects the columns of a type, as SQL; as they are if the type is not here."""
+
+
 def read_copy(pieces: Iterable[bytes | bytearray | memoryview], schema: pa.Schema) -> pa.RecordBatchReader:
-    """Return the rows of `COPY … TO STDOUT (FORMAT csv, HEADER)`. Structs, arrays and maps stay texts in JSON."""
+    """Return the rows of `COPY … TO STDOUT (FORMAT csv, HEADER)`, whose columns have the forms of READ_FORMS.
+
+    Structs, arrays and maps stay texts in JSON.
+    """
     from pyarrow import csv
 
-    kinds = {f.name: pa.string() if is_nested(f.type) or _needs_text(f.type) else f.type for f in schema}
     convert = csv.ConvertOptions(
-        column_types=kinds,
+        column_types={field.name: _read_type(field.type) for field in schema},
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -145,4 +154,23 @@ def read_copy(pieces: Iterable[bytes | bytearray | memoryview], schema: pa.Schem
     )
     data = pa.py_buffer(b"".join(bytes(piece) for piece in pieces))
     parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-    return csv.read_csv(pa.BufferReader(data), convert_options=convert, parse_options=parse).to_reader()
+    rows = csv.read_csv(pa.BufferReader(data), convert_options=convert, parse_options=parse)
+    for place, field in enumerate(schema):
+        if _needs_text(field.type):
+            rows = rows.set_column(place, field.name, _value_of(rows.column(place), field.type))
+    return rows.to_reader()
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    return pa.string() if is_nested(kind) or pa.types.is_binary(kind) else kind
+
+
+def _value_of(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """(n,) the values of a column that has the form of READ_FORMS."""
+    if pa.types.is_duration(kind):
+        return texts.cast(pa.duration("us")).cast(kind)
+    from tussock.jobs.kernels.kernel import thread_kernel
+
+    return thread_kernel().compute_columns("unhex(c) AS c", pa.table([texts], ["c"]))["c"].cast(kind)

@@ -1,6 +1,8 @@
 """Tables in Postgres: equal to the view at every epoch, all of an epoch at once, and each error with its remedy."""
 
+import datetime as dt
 import json
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -22,6 +24,7 @@ from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.publishing import PostgresSettings
 from tussock.jobs.sinks.base import Publisher
+from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.kinds import open_place
 from tussock.jobs.sinks.outline import outline_of
 from tussock.jobs.sinks.postgres_errors import (
@@ -30,8 +33,29 @@ from tussock.jobs.sinks.postgres_errors import (
     PostgresUnavailableError,
 )
 from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+from tussock.statestore.types import arrow_type
 
 RELATIONS = ("orders", "ratios", "events", "by_shop", "shops")
+TYPES: dict[str, list[Any]] = {
+    "boolean": [True, False],
+    "tinyint": [-128, 127],
+    "float": [math.nan, 0.1],
+    "double": [math.inf, 1e300],
+    "decimal(38,18)": [Decimal("-99999999999999999999.999999999999999999"), Decimal("0.000000000000000001")],
+    "string": ["", "\\x00"],
+    "binary": [b"\x00\xff/", b""],
+    "date": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    "timestamp": [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.datetime(2024, 2, 29, tzinfo=dt.UTC)],
+    "timestamp_ntz": [dt.datetime(1900, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 2, 29)],
+    "interval day to second": [dt.timedelta(days=-400, microseconds=1), dt.timedelta(hours=30)],
+    "time(6)": [dt.time(0, 0, 0, 1), dt.time(23, 59, 59)],
+    "array<decimal(38,2)>": [[Decimal("1.20"), None], []],
+    "map<string,struct<a:int,b:binary>>": [[("k", {"a": None, "b": b"x"}), ("a", None)], []],
+    "struct<`x y`:struct<z:array<date>>,n:double>": [
+        {"x y": {"z": [dt.date(2024, 1, 1)]}, "n": math.nan},
+        {"x y": None, "n": 1e300},
+    ],
+}
 REQUESTS = ((psycopg.Connection, "execute"), (psycopg.Cursor, "copy"), (psycopg.Connection, "commit"))
 
 
@@ -209,6 +233,23 @@ def test_a_key_that_becomes_null_replaces_the_primary_key(server: PostgresServer
     assert server.read("shop", keys) == [(0,)]
 
 
+def test_a_complete_load_with_a_null_key_replaces_the_primary_key(server: PostgresServer, shop: Shop) -> None:
+    """The view gets another definition with the same columns, so that its rows replace those of its table."""
+    keys = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'by_shop'::regclass AND contype = 'p'"
+    shop._insert("orders", ORDERS, [order(1, "Kiel")])
+    shop.commit()
+    shop.publish()
+    assert server.read("shop", keys) == [(1,)]
+    server.execute("shop", "UPDATE _tussock_tables SET epoch = 1 WHERE relation = 'by_shop'")
+    shop._insert("orders", ORDERS, [order(2, None)])
+    shop.commit()
+    said: list[str] = []
+    publish_tables(shop.meta, shop.settings, progress=said.append)
+    assert any(line.startswith("by_shop: all rows") for line in said), said
+    assert_equal(server, shop.model())
+    assert server.read("shop", keys) == [(0,)]
+
+
 def test_changed_columns_replace_the_table_with_its_grants_unless_views_read_it(
     server: PostgresServer, shop: Shop
 ) -> None:
@@ -334,6 +375,36 @@ def test_an_airflow_connection_gives_address_and_password(
     monkeypatch.setenv("AIRFLOW_CONN_REPRTING", f"{address}&cursor=dictcursor")
     with pytest.raises(PostgresMissingError, match='connection option "cursor"'):
         shop.publish()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_check_compares_values_of_each_type(server: PostgresServer, shop: Shop, kind: str) -> None:
+    fields = (Field("id", "bigint"), Field("it's", kind))
+    append(shop._writer, CreateTable("t", fields, (0,)))
+    schema = pa.schema([(field.name, arrow_type(field.type)) for field in fields])
+    values = [*TYPES[kind], None]
+    shop.session.insert("t", pa.table([list(range(len(values))), values], schema=schema))
+    shop.settings = PostgresSettings(shop.settings.to, ("t", "orders"))
+    shop.commit()
+    shop.publish()
+    objections = lambda: [(c.objection, c.compared) for c in check_tables(shop.meta, shop.settings)]  # noqa: E731
+    assert objections() == [(None, True)] * 2
+    server.execute("shop", """UPDATE t SET "it's" = (SELECT "it's" FROM t WHERE id = 1) WHERE id = 0""")
+    assert sorted(objections(), key=str) == [
+        (f"2 rows of the table and of epoch {shop.meta.read_latest().published} differ", True),
+        (None, True),
+    ]
+
+
+def test_a_check_of_a_table_that_cannot_be_read_does_not_end_the_others(server: PostgresServer, shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    server.execute("shop", "DELETE FROM _tussock_tables WHERE relation = 'orders'")
+    found = {check.relation: check.objection for check in check_tables(shop.meta, shop.settings)}
+    assert "is a table that Tussock has not written" in str(found.pop("orders"))
+    assert set(found.values()) == {None}
+    assert len(found) == len(RELATIONS) - 1
 
 
 def test_odd_names_are_published_or_refused_by_name(server: PostgresServer, shop: Shop) -> None:
