@@ -262,5 +262,5 @@ def _require_apart(sinks: Sequence[PublishSettings], file: str) -> None:
     topics = [sink for sink in sinks if isinstance(sink, KafkaSettings)]
     for first, second in combinations(topics, 2):
         if first.topic_prefix == second.topic_prefix and first.brokers & second.brokers:
-            found = f"{second.topic_prefix!r} on the brokers of {first.title!r}, which has the same"
-            raise PipelineError(file, f"publish.{second.title}.topic_prefix", found, "another prefix for each sink")
+            prefix = f"{second.topic_prefix!r} on the brokers of {first.title!r}, which has the same"
+            raise PipelineError(file, f"publish.{second.title}.topic_prefix", prefix, "another prefix for each sink")

@@ -24,7 +24,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.nested import is_nested
 
-_DIGITS = Context(prec=1000)  # more than any number of a row has
+_DIGITS = 1000  # more than any number of a row has
 
 
 @runtime_checkable
@@ -76,13 +76,13 @@ def _check_table(meta: MetaStore, version: HummockVersion, title: str, relation:
     objection = None
     try:
         objection = sink.check_locator() if isinstance(sink, CheckedSink) else None
-        found = sink.read_rows().read_all()
+        shown = sink.read_rows().read_all()
     except UnreadableSinkError:
         return TableCheck(title, relation.name, objection, compared=False)
-    stored, found = _in_one_form(rows_at(meta.objects, version, relation, epoch).read_all(), found)
+    stored, shown = _in_one_form(rows_at(meta.objects, version, relation, epoch).read_all(), shown)
     parts = [
         rows.append_column(CHANGE, pa.repeat(pa.scalar(change), rows.num_rows))
-        for rows, change in ((stored, "insert"), (found.cast(stored.schema), "delete"))
+        for rows, change in ((stored, "insert"), (shown.cast(stored.schema), "delete"))
     ]
     left = net_of_changes(pa.concat_tables(parts).combine_chunks())
     if left.num_rows:
@@ -91,15 +91,15 @@ def _check_table(meta: MetaStore, version: HummockVersion, title: str, relation:
     return TableCheck(title, relation.name, objection)
 
 
-def _in_one_form(stored: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _in_one_form(stored: pa.Table, shown: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return both rows with the columns that a sink keeps as JSON in one form, in which equal values are equal."""
     for place, field in enumerate(stored.schema):
-        if is_nested(field.type) and pa.types.is_string(found.schema.field(place).type):
+        if is_nested(field.type) and pa.types.is_string(shown.schema.field(place).type):
             texts = json_texts(stored.select([place]).rename_columns(["c"]))
             stored = stored.set_column(place, field.name, _plain_json([_loaded(text).get("c") for text in texts]))
-            loaded = [None if text is None else _loaded(text) for text in found.column(place).to_pylist()]
-            found = found.set_column(place, field.name, _plain_json(loaded))
-    return stored, found
+            loaded = [None if text is None else _loaded(text) for text in shown.column(place).to_pylist()]
+            shown = shown.set_column(place, field.name, _plain_json(loaded))
+    return stored, shown
 
 
 def _loaded(text: str) -> Any:
@@ -108,7 +108,7 @@ def _loaded(text: str) -> Any:
 
 def _plain_number(text: str) -> str:
     """Return a number as a text that no string equals; `1.0` and `1` are one number, `-0.0` and `0` too."""
-    return f"\0{_DIGITS.normalize(Decimal(text)) + 0}"
+    return f"\0{Context(prec=_DIGITS).normalize(Decimal(text)) + 0}"
 
 
 def _plain_json(values: list[Any]) -> pa.Array:

@@ -10,13 +10,14 @@ Two publishers have the same transactional id. The broker ends the transaction o
 only one of them can commit; the other reads the new state and finds nothing to do.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -24,7 +25,6 @@ from tussock.jobs.settings.connections import UnreadableConnectionError, read_co
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, KafkaSettings, MessageFormat, PublishSettings
 from tussock.jobs.sinks.base import (
     Difference,
-    ForeignTableError,
     Outline,
     Publisher,
     SinkPlace,
@@ -33,24 +33,39 @@ from tussock.jobs.sinks.base import (
     UnreadableSinkError,
     WholeRows,
 )
-from tussock.jobs.sinks.kafka_errors import ConnectionErrors, KeylessTopicError, kafka_error, translating_errors
-from tussock.jobs.sinks.kafka_messages import JsonRows, MessageForm, Messages, RowCodec
+from tussock.jobs.sinks.kafka_errors import (
+    ConnectionErrors,
+    ForeignTopicError,
+    KeylessTopicError,
+    kafka_error,
+    translating_errors,
+)
+from tussock.jobs.sinks.kafka_messages import JsonRows, MessageForm, Messages, RowCodec, TopicRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.decoding import decode_json
 
 CONTROL = "tussock_epochs"
 WAIT_S = 30
 TRANSACTION_MS = 600_000
+_NO_IDENTITY = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic, from brokers before 2.8
 _NO_GROUP = "GROUP_AUTHORIZATION_FAILED"  # no group is used, since offsets are given
 _LOOK_BACK = 16  # messages before the end of the control topic; half of them may be the ends of transactions
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """A topic as of a control record. `shape`: its columns and key."""
+    """A topic as of a control record.
+
+    Args:
+        topic: its identity (`KafkaPlace.identity_of`).
+        format: of the last message of each key.
+        shape: a digest of its columns, key and format. All topics share one record, whose size brokers limit.
+    """
 
     epoch: str
     digest: str
     version: int
+    topic: str
+    format: MessageFormat
     shape: str
     rows: int
 
@@ -104,7 +119,6 @@ class KafkaPlace:
         self.settings, self.publisher, self._client = settings, publisher, client
         self.tables: dict[str, TopicState] = {}
         self._failure: Exception | None = None
-        self._changed = False
         self._admin = AdminClient(client)
         name = f"tussock-{publisher.home.id}-{settings.title}"
         self._producer = Producer(
@@ -122,7 +136,6 @@ class KafkaPlace:
             self._producer.poll(0)  # reports errors of connections
         # Only now, since the other publisher may have committed topics that it created meanwhile.
         self.topics = set(self._admin.list_topics(timeout=WAIT_S).topics)
-        self.require_topic(self.topic_of(CONTROL), 1)
         self._producer.begin_transaction()
         self.last = self._read_control()
 
@@ -132,8 +145,9 @@ class KafkaPlace:
 
     def has_table(self, relation: str, state: TableState) -> bool:
         """See SinkPlace."""
-        known = None if self.last is None else self.last.tables.get(relation)
-        return known is not None and known.epoch == state.written and self.topic_of(relation) in self.topics
+        with translating_errors(self.settings.to):
+            known = self.written_state(relation)
+        return known is not None and known.epoch == state.written
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
         """See SinkPlace. A message that could not be sent holds back all topics, since the transaction is lost."""
@@ -141,14 +155,16 @@ class KafkaPlace:
             raise self._failure
         digest = self.publisher.digest_of(epoch)
         last = self.last
-        if not self._changed and last is not None and (last.epoch, last.digest) == (str(epoch), digest):
+        if not self.tables and last is not None and (last.epoch, last.digest) == (str(epoch), digest):
             return
-        others = {} if last is None else last.tables
-        record = ControlRecord(str(epoch), digest, self.publisher.home.id, others | self.tables)
+        states = ({} if last is None else last.tables) | self.tables
+        # A dropped relation may be created again, and continues its topic.
+        states = {name: state for name, state in states.items() if self.topic_of(name) in self.topics}
+        record = ControlRecord(str(epoch), digest, self.publisher.home.id, states)
         with translating_errors(self.settings.to):
+            self.require_topic(self.topic_of(CONTROL), 1)
             self._send(self.topic_of(CONTROL), b"epoch", msgspec.json.encode(record))
             self._producer.commit_transaction(WAIT_S)
-            self._changed = False
 
     def end(self) -> None:
         """Leave the changes that are not committed invisible."""
@@ -160,12 +176,31 @@ class KafkaPlace:
         """Return the topic of a relation."""
         return f"{self.settings.topic_prefix}{name}"
 
+    def written_state(self, relation: str) -> TopicState | None:
+        """Return the state of a relation's topic; None if this sink did not write the topic that has its name now."""
+        known = self.tables.get(relation) or (None if self.last is None else self.last.tables.get(relation))
+        if known is None or (topic := self.topic_of(relation)) not in self.topics:
+            return None
+        identity = self.identity_of(topic)
+        is_same = known.topic == identity if identity else self.has_message(topic)
+        return known if is_same else None
+
+    def identity_of(self, topic: str) -> str:
+        """Return what distinguishes a topic from an earlier one of its name; empty if the brokers do not tell."""
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)
+        identity = str(futures[topic].result(WAIT_S).topic_id)
+        return "" if identity == _NO_IDENTITY else identity
+
+    def has_message(self, topic: str) -> bool:
+        """Return whether an existing topic contains a committed message."""
+        return topic in self.topics and any(True for _ in self.read_messages(topic))
+
     def require_topic(self, topic: str, partitions: int = -1) -> None:
         """Create a topic if it does not exist, compacted if the last message of a key is enough."""
         if topic in self.topics:
             return
-        compacted = self.settings.format is MessageFormat.UPSERT and partitions != 1
-        config = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"} if partitions == 1 else {}
+        compacted = self.settings.format is MessageFormat.UPSERT and topic != self.topic_of(CONTROL)
+        config = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"}
         made = self._admin.create_topics([NewTopic(topic, partitions, -1, config=config)], operation_timeout=WAIT_S)
         try:
             made[topic].result(WAIT_S)
@@ -176,7 +211,6 @@ class KafkaPlace:
 
     def send(self, topic: str, messages: Messages) -> None:
         """Add messages to the transaction."""
-        self._changed = self._changed or bool(messages)
         for key, value in messages:
             self._send(topic, key, value)
 
@@ -233,7 +267,7 @@ class KafkaPlace:
     def _read_control(self) -> ControlRecord | None:
         """Return the last control record. Reads further back if the newest transactions were aborted."""
         back, topic = _LOOK_BACK, self.topic_of(CONTROL)
-        while True:
+        while topic in self.topics:
             reached_start = True
 
             def start(first: int, end: int, back: int = back) -> int:
@@ -247,6 +281,7 @@ class KafkaPlace:
             if reached_start:
                 return None
             back *= 8
+        return None
 
 
 class KafkaSink:
@@ -264,7 +299,9 @@ class KafkaSink:
         self._form = MessageForm(place.settings.format, outline, outline.key, self._make_codec())
         columns = [(column.name, column.type) for column in outline.columns]
         encoding = "avro" if place.settings.registry else place.settings.format.value
-        self._shape = msgspec.json.encode((columns, outline.key, encoding)).decode()
+        shape = msgspec.json.encode((columns, outline.key, encoding))
+        self._shape = hashlib.sha256(shape).hexdigest()[:32]
+        self._known: TopicState | None = None
 
     def _make_codec(self) -> RowCodec:
         """Return how rows become bytes. Raises UnpublishableColumnError."""
@@ -274,22 +311,18 @@ class KafkaSink:
 
         return AvroRows(SchemaRegistry(self._place.settings), self._topic, self._outline, self.key)
 
-    @property
-    def _known(self) -> TopicState | None:
-        place = self._place
-        last = {} if place.last is None else place.last.tables
-        return place.tables.get(self._outline.name) or last.get(self._outline.name)
-
     def read_state(self) -> SinkState | None:
         """See Sink."""
-        last = self._place.last
+        place, last = self._place, self._place.last
         if last is not None and last.store not in self._outline.stores:
             finding = f"belongs to another store (identity {last.store}, expected {self._outline.store})"
-            raise ForeignTableError(self.place, finding)
+            raise ForeignTopicError(self.place, finding)
         with translating_errors(self.place):
-            existed = self._topic in self._place.topics
-            self._place.require_topic(self._topic)
-        if not existed or (known := self._known) is None:
+            self._known = known = place.written_state(self._outline.name)
+            if known is None and place.has_message(self._topic):
+                finding = f"contains messages, but {place.topic_of(CONTROL)!r} does not show that this sink wrote them"
+                raise ForeignTopicError(self.place, finding)
+        if known is None:
             return None
         return SinkState(int(known.epoch), str(known.version), known.shape == self._shape, known.digest)
 
@@ -299,23 +332,20 @@ class KafkaSink:
         assert known is not None
         with self._place.sending():
             self._place.send(self._topic, self._form.of_change(difference, epoch))
-        new = difference.written.num_rows
-        return self._record(epoch, known.rows + 2 * new - difference.changes.num_rows)
+            new = difference.written.num_rows
+            return self._record(epoch, known.rows + 2 * new - difference.changes.num_rows)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Rows of the topic that the relation does not have are removed by messages."""
         with self._place.sending():
-            left = self._read_rows() if self._place.last is not None else {}
+            self._place.require_topic(self._topic)
+            left = self._read_rows()
             count = 0
             for batch in rows.batches():
-                messages = self._form.of_rows(pa.Table.from_batches([batch]), epoch)
-                for key, _ in messages:
-                    left.pop(key or b"", None)
-                self._place.send(self._topic, messages)
+                self._place.send(self._topic, self._form.of_rows(pa.Table.from_batches([batch]), left, epoch))
                 count += batch.num_rows
-            for key, value in left.items():
-                self._place.send(self._topic, self._form.of_lost(key, value, epoch))
-        return self._record(epoch, count)
+            self._place.send(self._topic, self._form.of_lost(left, epoch))
+            return self._record(epoch, count)
 
     def forget(self, has: Callable[[int], bool]) -> None:
         """See Sink. No effect: topics contain a history, also of lost epochs."""
@@ -326,26 +356,24 @@ class KafkaSink:
 
     def measure(self) -> SinkSize:
         """See Sink."""
-        known = self._known
-        return SinkSize() if known is None else SinkSize(known.rows)
+        return SinkSize() if self._known is None else SinkSize(self._known.rows)
 
     def read_rows(self) -> pa.RecordBatchReader:
         """See Sink."""
         raise UnreadableSinkError(self._place.settings.title, self._place.settings.kind)
 
-    def _read_rows(self) -> dict[bytes, bytes]:
-        """Return the last message of each key that has a row."""
-        rows: dict[bytes, bytes] = {}
+    def _read_rows(self) -> TopicRows:
+        """Return the rows that the committed messages leave. A topic that is not known has none."""
+        if self._known is None:
+            return TopicRows(self._form.format)
+        rows = TopicRows(self._known.format)
         for message in self._place.read_messages(self._topic):
-            key, value = message.key(), message.value()
-            if key is not None and value is not None and self._form.is_row(value):
-                rows[key] = value
-            elif key is not None:
-                rows.pop(key, None)
+            rows.add_message(message.key(), message.value())
         return rows
 
     def _record(self, epoch: int, rows: int) -> str:
-        version = 1 if self._known is None else self._known.version + 1
-        digest = self._place.publisher.digest_of(epoch)
-        self._place.tables[self._outline.name] = TopicState(str(epoch), digest, version, self._shape, rows)
+        place, version = self._place, 1 if self._known is None else self._known.version + 1
+        identity, digest = place.identity_of(self._topic), place.publisher.digest_of(epoch)
+        state = TopicState(str(epoch), digest, version, identity, self._form.format, self._shape, rows)
+        self._known = place.tables[self._outline.name] = state
         return str(version)

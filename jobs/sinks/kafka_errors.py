@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from tussock.jobs.sinks.base import BeatenError
+from tussock.jobs.sinks.base import BeatenError, ForeignTableError
 from tussock.statestore.errors import InputError, RetryableError
 
 
@@ -46,6 +46,16 @@ class KeylessTopicError(InputError):
         return (
             f"{self.relation!r} has no visible key, and messages of the format upsert need one. Select the key in the "
             'view, set `format = "debezium"`, or omit the relation from `[publish] relations`.'
+        )
+
+
+class ForeignTopicError(ForeignTableError):
+    """The topic of a published relation contains messages of another store or program."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: {self.finding}. It was not changed. Set another `topic_prefix` in `[publish]` of "
+            "pipeline.toml, or remove the topic if its messages are no longer needed: the next publish writes it anew."
         )
 
 

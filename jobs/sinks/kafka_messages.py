@@ -7,6 +7,7 @@
 Values have the form of `tussock read --json`: decimals are numbers, times ISO 8601 strings, bytes text with \\xNN.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -57,13 +58,13 @@ class MessageForm:
     key: tuple[str, ...]
     codec: RowCodec = field(default_factory=JsonRows)
 
-    def of_rows(self, rows: pa.Table, epoch: int) -> Messages:
-        """Return the messages of rows that a topic does not contain yet."""
-        keys = self._keys_of(rows)
+    def of_rows(self, rows: pa.Table, left: "TopicRows", epoch: int) -> Messages:
+        """Return the messages of a load. Takes the rows from `left`."""
+        pairs = zip(self._keys_of(rows), self.codec.encode_rows(rows), strict=True)
+        missing = [(key, row) for key, row in pairs if not left.take_row(key, row)]
         if self.format is MessageFormat.DEBEZIUM:
-            values = json_texts(rows)
-            return [(key, self._envelope("r", None, value, epoch)) for key, value in zip(keys, values, strict=True)]
-        return list(zip(keys, self.codec.encode_rows(rows), strict=True))
+            return [(key, self._envelope("r", None, row.decode(), epoch)) for key, row in missing]
+        return list(missing)
 
     def of_change(self, difference: Difference, epoch: int) -> Messages:
         """Return the messages of a change: removed rows first."""
@@ -73,18 +74,16 @@ class MessageForm:
         written = difference.written
         return [*removed, *zip(self._keys_of(written), self.codec.encode_rows(written), strict=True)]
 
-    def of_lost(self, key: bytes, value: bytes, epoch: int) -> Messages:
-        """Return the messages that remove a row of which only the last message is known."""
+    def of_lost(self, left: "TopicRows", epoch: int) -> Messages:
+        """Return the messages that remove the rows that a load has left."""
         if self.format is MessageFormat.UPSERT:
-            return [(key, None)]
-        before = decode_json(value, _After).after
-        return [(key, self._envelope("d", bytes(before).decode(), None, epoch)), (key, None)]
-
-    def is_row(self, value: bytes | None) -> bool:
-        """Return whether the last message of a key leaves a row."""
-        if value is None or self.format is MessageFormat.UPSERT:
-            return value is not None
-        return bytes(decode_json(value, _After).after) != b"null"
+            return [(key, None) for key in left.last]
+        messages: Messages = []
+        for key in left.last:
+            messages += [(key, self._envelope("d", left.row_of(key), None, epoch)), (key, None)]
+        for row in left.keyless.elements():
+            messages.append((None, self._envelope("d", row.decode(), None, epoch)))
+        return messages
 
     def _envelopes(self, changes: pa.Table, epoch: int) -> Messages:
         """Return c, u and d of net changes. A row whose key was deleted and inserted is updated."""
@@ -132,7 +131,64 @@ class MessageForm:
         return self.codec.encode_keys(keys)
 
 
-class _After(msgspec.Struct):
-    """The row of an envelope."""
+class TopicRows:
+    """The rows that the messages of a topic leave.
 
-    after: msgspec.Raw
+    Args:
+        format: of the last message of each key.
+
+    Attributes:
+        last: the last message of each key that has a row.
+        keyless: the rows of messages without a key, as JSON, and how often they occur.
+    """
+
+    def __init__(self, format: MessageFormat) -> None:
+        self.format = format
+        self.last: dict[bytes, bytes] = {}
+        self.keyless: Counter[bytes] = Counter()
+
+    def add_message(self, key: bytes | None, value: bytes | None) -> None:
+        """Follow the next message."""
+        if key is not None and value is not None:
+            self.last[key] = value
+        elif key is not None:
+            self.last.pop(key, None)
+        elif value is not None:
+            rows = _envelope_rows(value)
+            self.keyless.update(row for row in [bytes(rows.after)] if row != b"null")
+            self.keyless.subtract(row for row in [bytes(rows.before)] if row != b"null")
+
+    def take_row(self, key: bytes | None, row: bytes) -> bool:
+        """Take a row out of these. Returns whether the topic needs no message of it."""
+        if key is not None:
+            self.last.pop(key, None)
+            return False
+        is_there = self.keyless[row] > 0
+        self.keyless[row] -= is_there
+        return is_there
+
+    def row_of(self, key: bytes) -> str | None:
+        """Return the row of a key's last message as JSON; None if it is not a message of the format."""
+        value = self.last[key]
+        if self.format is MessageFormat.DEBEZIUM:
+            return bytes(_envelope_rows(value).after).decode()
+        try:
+            decode_json(value, dict)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return value.decode()
+
+
+class _EnvelopeRows(msgspec.Struct):
+    """The rows of an envelope."""
+
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    after: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _envelope_rows(value: bytes) -> _EnvelopeRows:
+    """Return the rows of an envelope; none if the value is not an envelope."""
+    try:
+        return decode_json(value, _EnvelopeRows)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _EnvelopeRows()

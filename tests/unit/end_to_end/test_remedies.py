@@ -844,7 +844,7 @@ NOT_RUN = {
         BadDeltaError BrokenTableError DamagedDocumentError DamagedSstError LostCopyError MissingSstError
         ObjectNotFoundError ShortReadError""",
     "The folder of published tables belongs to another writer": """
-        ForeignFileError ForeignTableError PostgresError SinkBusyError TablesNotPublishedError""",
+        ForeignFileError ForeignTableError ForeignTopicError PostgresError SinkBusyError TablesNotPublishedError""",
     "Another process did the work or is doing it": """
         EpochMovedError LogMovedError LostRaceError TasksOpenError ZoneRecordedError""",
     "The remedy starts Spark, or clears a task of Airflow": """

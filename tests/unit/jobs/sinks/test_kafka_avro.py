@@ -17,7 +17,7 @@ from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
 from tussock.jobs.sinks.difference import difference_of
 from tussock.jobs.sinks.kafka_avro import AvroRows, SchemaRegistry
 from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistryUnavailableError
-from tussock.jobs.sinks.kafka_messages import MessageForm
+from tussock.jobs.sinks.kafka_messages import MessageForm, TopicRows
 from tussock.statestore.meta.catalog import ColumnSpec
 from tussock.statestore.types import arrow_type
 
@@ -41,6 +41,8 @@ VALUES: dict[str, list[Any]] = {
     "map<string,decimal(5,2)>": [{"x": Decimal("1.25"), "": None}, {}],
 }
 
+NO_ROWS = TopicRows(MessageFormat.UPSERT)
+
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
@@ -62,7 +64,7 @@ def form_of(registry: Registry, outline: Outline, user: str = "", password: str 
 def test_a_consumer_reads_the_same_values(registry: Registry, kind: str) -> None:
     values = [*VALUES[kind], None]
     rows = pa.table({"k": [1, 2, 3], "v": pa.array(values, arrow_type(kind))})
-    messages = form_of(registry, outline_of(k="bigint", v=kind)).of_rows(rows, EPOCH)
+    messages = form_of(registry, outline_of(k="bigint", v=kind)).of_rows(rows, NO_ROWS, EPOCH)
     assert [registry.decode(key) for key, _ in messages] == [{"k": 1}, {"k": 2}, {"k": 3}]
     assert [registry.decode(value)["v"] for _, value in messages] == values
     assert {*registry.subjects} == {"shop.t-key", "shop.t-value"}
@@ -70,7 +72,7 @@ def test_a_consumer_reads_the_same_values(registry: Registry, kind: str) -> None
 
 def test_dates_that_python_lacks_are_numbers(registry: Registry) -> None:
     rows = pa.table({"k": [1], "v": pa.array([5_000_000], pa.int32()).cast(pa.date32())})
-    (message,) = form_of(registry, outline_of(k="bigint", v="date")).of_rows(rows, EPOCH)
+    (message,) = form_of(registry, outline_of(k="bigint", v="date")).of_rows(rows, NO_ROWS, EPOCH)
     registry.schemas[-1]["fields"][1]["type"] = ["null", "int"]
     assert registry.decode(message[1])["v"] == 5_000_000
 
@@ -108,13 +110,13 @@ def test_a_registry_that_refuses_or_is_away_is_named(registry: Registry) -> None
     rows = pa.table({"k": [1]})
     registry.refusal = (409, "Schema being registered is incompatible with an earlier schema")
     with pytest.raises(RegistryRefusedError, match=r"'shop.t-key': status 409: Schema being registered is incompat"):
-        form_of(registry, outline_of(k="bigint")).of_rows(rows, EPOCH)
+        form_of(registry, outline_of(k="bigint")).of_rows(rows, NO_ROWS, EPOCH)
     registry.refusal = (503, "starting")
     with pytest.raises(RegistryUnavailableError, match="status 503: starting"):
-        form_of(registry, outline_of(k="bigint")).of_rows(rows, EPOCH)
+        form_of(registry, outline_of(k="bigint")).of_rows(rows, NO_ROWS, EPOCH)
     registry.address = "http://127.0.0.1:1"
     with pytest.raises(RegistryUnavailableError, match="refused"):
-        form_of(registry, outline_of(k="bigint")).of_rows(rows, EPOCH)
+        form_of(registry, outline_of(k="bigint")).of_rows(rows, NO_ROWS, EPOCH)
 
 
 def test_a_registry_belongs_to_upserts() -> None:

@@ -10,7 +10,7 @@ from tussock.jobs.reading.reader import CHANGE
 from tussock.jobs.settings.publishing import MessageFormat
 from tussock.jobs.sinks.base import Outline
 from tussock.jobs.sinks.difference import difference_of
-from tussock.jobs.sinks.kafka_messages import MessageForm, Messages
+from tussock.jobs.sinks.kafka_messages import MessageForm, Messages, TopicRows
 from tussock.statestore.meta.catalog import ColumnSpec
 
 EPOCH = 117_660_020_348_616_704
@@ -66,12 +66,27 @@ def test_without_a_key_each_removed_and_each_new_row_is_an_envelope() -> None:
 
 
 @pytest.mark.parametrize("kind", MessageFormat)
-def test_a_row_that_only_the_topic_has_is_removed_by_its_last_message(kind: MessageFormat) -> None:
-    one = form(kind)
-    ((key, value),) = one.of_rows(pa.table({"k": [3.0], "x": ["a"]}), EPOCH)
-    assert key is not None
-    assert value is not None
-    assert one.is_row(value)
-    lost = one.of_lost(key, value, EPOCH)
-    assert lost[-1] == (key, None)
-    assert not any(one.is_row(message) for _, message in lost)
+@pytest.mark.parametrize("then", MessageFormat)
+def test_a_row_that_only_the_topic_has_is_removed_by_its_last_message(kind: MessageFormat, then: MessageFormat) -> None:
+    rows, left = pa.table({"k": [3.0, 4.0], "x": ["a", "b"]}), TopicRows(kind)
+    loaded = form(kind).of_rows(rows, TopicRows(kind), EPOCH)
+    for message in loaded:
+        left.add_message(*message)
+    assert len(form(then).of_rows(rows.slice(0, 1), left, EPOCH)) == 1
+    lost = form(then).of_lost(left, EPOCH)
+    assert lost[-1] == (loaded[1][0], None)
+    assert [(key, value["before"]) for key, value in shown(lost[:-1])] == (
+        [({"k": 4.0}, {"k": 4.0, "x": "b"})] if then is MessageFormat.DEBEZIUM else []
+    )
+    for message in lost:
+        left.add_message(*message)
+    assert form(then).of_lost(left, EPOCH) == []
+
+
+@pytest.mark.parametrize("kind", MessageFormat)
+def test_a_message_that_is_no_row_is_removed_without_the_row_before(kind: MessageFormat) -> None:
+    left = TopicRows(kind)
+    left.add_message(b"mine", b"\xff not JSON")
+    ((_, value), (key, tombstone)) = form(MessageFormat.DEBEZIUM).of_lost(left, EPOCH)
+    assert json.loads(value or b"")["before"] is None
+    assert (key, tombstone) == (b"mine", None)
