@@ -34,11 +34,15 @@ class FrameEnd(msgspec.Struct, frozen=True):
     """One end of a frame.
 
     With an OFFSET: `rows` after the row (negative: before), or for RANGE the value in `column`.
+
+    `setback` bounds how far the values in `column` go back from a row to a later one, and how far apart such rows are,
+    in the unit of the order. 0: they ascend with the order. A frame's end never goes back: it stays where it is.
     """
 
     edge: FrameEdge
     rows: int = 0
     column: int | None = None
+    setback: int = 0
 
     def explain_text(self, side: str) -> str:
         if self.edge is FrameEdge.UNBOUNDED:
@@ -144,6 +148,11 @@ class Over(msgspec.Struct, frozen=True):
     def shift(self) -> int:
         """For lag and lead: the offset from a row to the row whose value is returned."""
         return -self.number if self.function is WindowFunction.LAG else self.number
+
+    @property
+    def setback(self) -> int:
+        """The larger setback of its frame's ends."""
+        return max(self.lower.setback, self.upper.setback)
 
     @property
     def reads_peers(self) -> bool:

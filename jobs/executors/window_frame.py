@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.order import Order
@@ -41,6 +42,18 @@ def ordered_key(
     for column in stream_key:
         key.setdefault(column, KeyColumn(column))
     return tuple(key.values()), ordering
+
+
+def move_back(values: pa.Array, distance: int, descending: bool) -> pa.Array:
+    """Values of an order, moved against its direction, but not beyond the type. Requires: integers or timestamps."""
+    if not distance:
+        return values
+    whole, top = values.cast(pa.int64()), (1 << 63) - 1
+    if descending:
+        moved = pc.add(pc.min_element_wise(whole, top - distance, skip_nulls=False), distance)
+    else:
+        moved = pc.subtract(pc.max_element_wise(whole, distance - top, skip_nulls=False), distance)
+    return moved.cast(values.type)
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,12 @@ class OrderedRows:
         is_peer: npt.NDArray[np.bool_] = (self.first_peer == self.first_place) & (self.before.rows[self.partition] > 0)
         return is_peer
 
+    def places_back(self, distance: int) -> Positions:
+        """(n,) the place of the first loaded row that precedes each row by at most a distance in the order's value."""
+        (key,) = self.order
+        earlier = move_back(one_array(self.rows.column(key.column)), distance, key.descending)
+        return self._count_before(key, earlier, False) + self.partition + 1
+
     def frame_bounds(self, call: Over) -> tuple[Positions, Positions]:
         """(n,) the first place of each row's frame, and the place after its last.
 
@@ -166,6 +185,9 @@ class OrderedRows:
             high = np.clip(self.places + call.upper.rows + 1, self.first_place, self.end_place)
         else:
             high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reach_edge(call.upper, True, low)
+        if call.setback:  # places ascend over all partitions
+            high = np.maximum.accumulate(high)
+            low = np.maximum.accumulate(np.minimum(low, high))  # an empty frame skips no rows after it
         return low, np.maximum(low, high)
 
     def _reach_edge(self, edge: FrameEnd, past: bool, beyond: Positions) -> Positions:
@@ -175,15 +197,21 @@ class OrderedRows:
         """
         assert edge.column is not None
         (key,) = self.order
-        encoded_keys, wanted = (self._encode_column(key, column) for column in (key.column, edge.column))
-        places = SortedKeys(encoded_keys).count_below(Probes(successors(wanted) if past else wanted), slice(None))
         value, end = (one_array(self.rows.column(column)) for column in (key.column, edge.column))
+        places = self._count_before(key, end, past)
         if key.nulls_last is not past or end.null_count == value.null_count:  # the end of a NULL is NULL
             return places + self.partition + 1
         return np.where(null_mask(end) & ~null_mask(value), beyond, places + self.partition + 1)
 
-    def _encode_column(self, key: KeyColumn, column: int) -> pa.BinaryArray:
-        columns = [pa.array(self.partition), one_array(self.rows.column(column))]
+    def _count_before(self, key: KeyColumn, values: pa.Array, past: bool) -> Positions:
+        """(n,) the number of rows before each value in each row's partition, or (`past`) not after it, plus all rows of
+        earlier partitions.
+        """
+        encoded_keys, wanted = (self._encode_values(key, v) for v in (one_array(self.rows.column(key.column)), values))
+        return SortedKeys(encoded_keys).count_below(Probes(successors(wanted) if past else wanted), slice(None))
+
+    def _encode_values(self, key: KeyColumn, values: pa.Array) -> pa.BinaryArray:
+        columns = [pa.array(self.partition), values]
         by = [KeyColumn(0), KeyColumn(1, key.descending, key.nulls_last)]
         return encode_keys(0, np.zeros(len(self), np.uint16), columns, by)
 

@@ -354,6 +354,8 @@ def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Posit
                 first_places if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(first_places, low[rows])
             )
             first_places = np.minimum(first_places, high[rows] - 1)  # the frame's last row
+        if call.setback:
+            first_places = np.minimum(first_places, at.places_back(call.setback)[rows])
     return np.maximum(first_places, at.first_place[rows])
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_frame import move_back
 from tussock.jobs.executors.window_pieces import Changes, SortedChanges
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import differs_from_previous, sort_order, take_keys
@@ -72,6 +73,7 @@ class Starts:
         self._after, self._before = (max(n) for n in zip(*((c.rows_after, c.rows_before) for c in calls), strict=True))
         self._peers = any(c.reads_peers for c in calls)
         self._reached = tuple(dict.fromkeys(c.upper.column for c in calls if c.upper.column is not None))
+        self._setback = max(c.setback for c in calls)
         lower = (c.lower.column for c in calls if c.lower.column is not None)
         self._looked_at = tuple(dict.fromkeys((*lower, *self._reached)))
 
@@ -119,6 +121,10 @@ class Starts:
         if self._peers:
             firsts.append(self._peers_of(affected.rows))
         firsts += [self._at_value(affected.rows, column) for column in self._looked_at]
+        if (
+            self._setback
+        ):  # the frames of so many rows may end after that of the affected row, whose frame then does too
+            firsts.append(self._at_earlier_value(affected.rows))
         if self._before:
             firsts.append(self._rows_back(prefixes, affected, self._before).keys)
         return pc.min_element_wise(*firsts)
@@ -140,17 +146,22 @@ class Starts:
         return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), rows)
 
     def _first_reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
-        """The earliest row whose frame reaches the first changed row: its `column` is not before that row's value."""
+        """The earliest row whose frame reaches the first changed row: its `column` is not before that row's value.
+
+        With a setback, an earlier one: a frame may end as far after its row's `column`.
+        """
         (key,) = self._ordering
         earliest_rows, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
-        value = _encode_ordered(first.rows, key, key.column)
+        value = _encode_values(self._move_back(first.rows), key)
         while len(wanted):
             chosen = pa.array(wanted)
             read = self._table.scan_between(prefixes.take(chosen), first.keys.take(chosen), asked, True)
             index = read.index.to_numpy()
-            reaches = _is_less(_encode_ordered(read.rows, key, column), value.take(chosen).take(pa.array(index)))
-            # Rows that reach the value come first, since the frames' ends ascend with the order.
-            counts = np.bincount(index[~reaches], minlength=len(wanted))
+            ends = _encode_values(one_array(read.rows.column(column)), key)
+            reaches = ~_is_less(ends, value.take(chosen).take(pa.array(index)))
+            # Rows that reach the value come first if the frames' ends ascend with the order. Otherwise, their number
+            # leads to an earlier row.
+            counts = np.bincount(index[reaches], minlength=len(wanted))
             some = _Rows(first.keys.take(chosen), first.rows.take(chosen))
             last = self._last_of(read, counts, some)
             places = np.arange(len(prefixes))
@@ -189,6 +200,18 @@ class Starts:
             value = pc.coalesce(value, rows.column(key.column))
         return self._table.layout.prefixes_of(at.append_column(rows.schema.field(column).with_name(" at"), value))
 
+    def _at_earlier_value(self, rows: pa.Table) -> pa.BinaryArray:
+        """The least key whose order value is not before a row's value minus the setback."""
+        (key,) = self._ordering
+        at = rows.select(list(self._partition))
+        name = rows.schema.field(key.column).with_name(" at")
+        return self._table.layout.prefixes_of(at.append_column(name, self._move_back(rows)))
+
+    def _move_back(self, rows: pa.Table) -> pa.Array:
+        """The rows' values of the order minus the setback."""
+        (key,) = self._ordering
+        return move_back(one_array(rows.column(key.column)), self._setback, key.descending)
+
     def _keys_in_table(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Convert keys to the rows' or the marks' table. Only the table's id differs."""
         number = table.layout.schema.table_id.to_bytes(4, "big")
@@ -199,7 +222,7 @@ def _is_less(left: pa.Array, right: pa.Array) -> np.ndarray:
     return np.asarray(pc.less(left, right))
 
 
-def _encode_ordered(rows: pa.Table, key: KeyColumn, column: int) -> pa.BinaryArray:
-    """A column's values as bytes that compare in the order's direction."""
+def _encode_values(values: pa.Array, key: KeyColumn) -> pa.BinaryArray:
+    """Values as bytes that compare in the order's direction."""
     by = [KeyColumn(0, key.descending, key.nulls_last)]
-    return encode_keys(0, np.zeros(rows.num_rows, np.uint16), [one_array(rows.column(column))], by)
+    return encode_keys(0, np.zeros(len(values), np.uint16), [values], by)

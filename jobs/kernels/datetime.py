@@ -257,7 +257,23 @@ def timestamp_diff(call: Call, args: Sequence[str]) -> str:
     start, end = (_to_local(call, sql, place) for place, sql in enumerate(args))
     if (length := _LENGTHS.get(_unit_of(call))) is not None:
         return f"(epoch_us({end}) - epoch_us({start})) // {length}"
-    return f"datesub('month', {start}, {end}) // {_MONTHS[_unit_of(call)]}"
+    return f"{_whole_months(start, end)} // {_MONTHS[_unit_of(call)]}"
+
+
+def _whole_months(start: str, end: str) -> str:
+    """The number of whole months between two local times, truncated toward zero, as Java counts them.
+
+    The end's date moves by a day toward the start if its time of day is not yet reached. Then the number of months is
+    that of whole 32s in the difference of `32 * months + day`, since days of a month differ by less than 32. DuckDB's
+    datesub differs: from January 31 to February 28, it counts a month.
+    """
+    (first, begin), (last, until) = ((strict_cast(at, "date"), f"CAST({at} AS TIME)") for at in (start, end))
+    moved = (
+        f"({last} + CASE WHEN {last} > {first} AND {until} < {begin} THEN -1"
+        f" WHEN {last} < {first} AND {until} > {begin} THEN 1 ELSE 0 END)"
+    )
+    to, since = (f"((year({d}) * 12 + month({d})) * 32 + day({d}))" for d in (moved, first))
+    return f"(({to} - {since}) // 32)"
 
 
 @renders("TimestampAdd", [(("bigint", "timestamp"), "timestamp")], refuse=_refuse_unit, raises=True, params=("unit",))

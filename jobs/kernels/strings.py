@@ -181,7 +181,12 @@ def render_split(call: Call, args: Sequence[str]) -> str:
 
 
 def _refuse_substring_index(call: Call) -> str | None:
-    return _literal_text_at(1)(call) or constant_args(2)(call)
+    """Refuse a delimiter that may overlap itself: Spark's search for the next one begins within the last one."""
+    if (reason := _literal_text_at(1)(call) or constant_args(2)(call)) is not None:
+        return reason
+    delimiter = str(constant_value(call.args[1]))
+    overlaps = any(delimiter.startswith(delimiter[place:]) for place in range(1, len(delimiter)))
+    return "is supported only with a delimiter that cannot overlap itself" if overlaps else None
 
 
 @renders("SubstringIndex", [(("string", "string", "int"), "string")], refuse=_refuse_substring_index)

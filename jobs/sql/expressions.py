@@ -339,6 +339,10 @@ class ExpressionWalk:
             node.isDistinct() or function is AggFunction.COLLECT_SET
         ):
             raise self.refusal_of(node, None, "NULL among distinct values is not supported; omit RESPECT NULLS")
+        if function is AggFunction.PERCENTILE and node.isDistinct() and len(parts.args) > 1:
+            raise self.refusal_of(
+                node, None, "DISTINCT compares the frequency too; read from a SELECT DISTINCT instead"
+            )
         args = tuple(self.expression(arg, scope) for arg in parts.args)
         mode = self.mode_of(node.aggregateFunction())
         condition = node.filter()

@@ -14,10 +14,16 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.window_call import FrameEnd, Over
+from tussock.jobs.kernels.zones import zone_of
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import join_by_and, renumber_columns, split_conjuncts
 from tussock.jobs.logical.nodes import AggFunction, FrameEdge, WindowFunction
 from tussock.jobs.plan.streams.builder import Builder, Stream
+from tussock.statestore.zones import is_utc
+
+_DAY_MICROS = 86_400_000_000
+_SETBACK_BY_DAYS = 2 * _DAY_MICROS
+_SETBACK_BY_MONTHS = 7 * _DAY_MICROS
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +158,29 @@ def _order_stream(builder: Builder, plan: logical.Window) -> _Ordered:
     )
 
 
+def setback_of(end: logical.Expr) -> int:
+    """How far the ends of frames may go back from a row to a later one, in microseconds (`FrameEnd.setback`).
+
+    Moved by months, the last days of a month meet: January 28 23:00 and January 31 01:00 become February 28 23:00 and
+    01:00. From the end of February, a step of an hour may become four days. Moved by days, local times meet where the
+    zone's clock goes forward or back, by at most a day at the row and a day at the frame's end.
+    """
+    if not isinstance(end, logical.Call) or end.type not in ("timestamp", "timestamp_ntz"):
+        return 0
+    if end.node == "TimestampAddYMInterval":
+        return _SETBACK_BY_MONTHS
+    has_days = any(isinstance(a, logical.Literal) and abs(int(a.value or 0)) >= _DAY_MICROS for a in end.args)
+    moves_clock = end.node == "TimestampAddInterval" and end.type == "timestamp" and has_days
+    return _SETBACK_BY_DAYS if moves_clock and not is_utc(zone_of(end)) else 0
+
+
 def _plan_call(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
     def frame_end(bound: logical.FrameBound) -> FrameEnd:
         if bound.value is None:
             return FrameEnd(bound.edge, bound.rows)
-        return FrameEnd(FrameEdge.OFFSET, 0, places[bound.value]) if apart else FrameEnd(FrameEdge.CURRENT)
+        if not apart:
+            return FrameEnd(FrameEdge.CURRENT)
+        return FrameEnd(FrameEdge.OFFSET, 0, places[bound.value], setback_of(bound.value))
 
     frame, kind = call.frame, call.args[0].type if call.args else None
     args = tuple(places[a] for a in call.args)

@@ -146,11 +146,9 @@ class _Call:
         args = tuple(self._bind_argument(child) for child in items(function.children()))
         ignore_nulls, number = False, 0
         if kind.shifts_rows:
-            ignore_nulls, number, args = (
-                function.ignoreNulls(),
-                self._constant_of(args[1]),
-                tuple(a for a in (args[0], args[2]) if not (isinstance(a, Literal) and a.value is None)),
-            )
+            value, offset, default = args
+            ignore_nulls, number = function.ignoreNulls(), self._constant_of(offset)
+            args = (value,) if isinstance(default, Literal) and default.value is None else (value, default)
         elif kind is WindowFunction.NTH:
             ignore_nulls, number, args = function.ignoreNulls(), self._constant_of(args[1]), args[:1]
         elif kind is WindowFunction.NTILE:

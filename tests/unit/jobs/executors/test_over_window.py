@@ -164,7 +164,28 @@ def value(call: Over, node: OverWindow, rows: list[Row], i: int) -> Any:
                 [(row[call.args[0]], row[call.args[1]]) for row in rows[: i + 1] if row[ORDER] is not None]
             )
         case _:
+            if call.setback:
+                return aggregate(call, rows[slice(*slide(call, node, rows, i))])
             return aggregate(call, [row for j, row in enumerate(rows) if inside(call, node, rows, i, j, first, last)])
+
+
+def slide(call: Over, node: OverWindow, rows: list[Row], i: int) -> tuple[int, int]:
+    """The frame of a row as Spark's SlidingWindowFunctionFrame moves it from row to row: neither end goes back."""
+    low = high = 0
+    for k in range(i + 1):
+        of_peers = [j for j in range(len(rows)) if peers(node, rows[j], rows[k])]
+
+        def is_outside(
+            j: int, k: int = k, ends: tuple[int, int] = (of_peers[0], of_peers[-1]), **other: FrameEnd
+        ) -> bool:
+            return not inside(msgspec.structs.replace(call, **other), node, rows, k, j, *ends)
+
+        while low < high and is_outside(low, upper=END):
+            low += 1
+        while high < len(rows) and not is_outside(high, lower=BEGIN):
+            low += is_outside(high, upper=END)
+            high += 1
+    return low, high
 
 
 def start_of_session(rows: list[tuple[int, int]]) -> int | None:
@@ -609,6 +630,43 @@ def test_a_frame_whose_end_is_beyond_the_type_has_the_nulls_that_are_there(
     calls = [over(f, INT, "bigint", frame) for frame in BEYOND_THE_TYPE[name] for f in (F.SUM, F.COUNT)]
     under_test = node(calls, order=(Order(ORDER, name == "descending", nulls_last),))
     compare_with_frames(under_test, name, 1, objects, monkeypatch, beyond)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("frame", [NEAR, VALUES_BEHIND, VALUES_AHEAD, UP_TO_VALUE, UP_TO_VALUE_BEHIND, AHEAD_OF_ALL])
+def test_frames_whose_ends_do_not_ascend_with_the_order_never_move_back(
+    frame: tuple[bool, FrameEnd, FrameEnd], descending: bool, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a clock goes forward or back, or months end."""
+    by_rows, *ends = frame
+    opposite = {BEHIND: AHEAD, AHEAD: BEHIND} if descending else {}
+    lower, upper = (
+        e if e.column is None else FrameEnd(e.edge, 0, opposite.get(e.column, e.column), setback=12) for e in ends
+    )
+
+    def back_and_forth(rng: random.Random, key: int) -> Row:
+        """The ends ahead descend within ten values of the order, those behind within five."""
+        row = list(some_row(rng, key))
+        row[ORDER] = order = rng.choice((None, *range(40)))
+        if order is not None:
+            row[BEHIND], row[AHEAD] = 10 * (order // 5) - order - 11, 20 * (order // 10) - order + 11
+        return tuple(row)
+
+    calls = [over(f, KEY, "bigint", (by_rows, lower, upper)) for f in (F.SUM, F.COUNT, F.FIRST)]
+    under_test = node(calls, (), (Order(ORDER, descending, descending),))
+    compare_with_frames(under_test, str(frame), 4, objects, monkeypatch, back_and_forth)
+
+
+def test_a_row_reached_by_an_earlier_frame_than_that_of_its_neighbour_changes_that_frame(objects: ObjectStore) -> None:
+    """The frames of 9, 20 and 29 end at 11, 31 and 22. 30 comes. The frame of 20 begins before that of 29."""
+    frame = (False, at_value(BEHIND), FrameEnd(FrameEdge.OFFSET, 0, AHEAD, setback=12))
+    under_test = node([over(F.COUNT, KEY, "bigint", frame)], ())
+    ends = {9: (0, 11), 20: (9, 31), 29: (10, 22), 30: (19, 41)}
+    rows = [(0, at, at, *some_row(random.Random(at), at)[INT:BEHIND], *ends[at], *(None,) * 4) for at in ends]
+    bench, content = Bench(under_test, objects), Counter[Row]()
+    for come in (rows[:3], rows[3:]):
+        content = integrate(content, bench.apply(chunk_of(TYPES, [(row, 1) for row in come])))
+    assert seen(content) == seen(answer(under_test, rows))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tussock.jobs.kernels.kernel import Kernel, table_function, thread_kernel
 from tussock.jobs.kernels.render import render_expression, require_renderable
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Place
 from tussock.statestore.months import shown_at
-from tussock.statestore.types import MONTHS
+from tussock.statestore.types import MONTHS, arrow_type
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +288,44 @@ def test_trunc_of_any_date_is_that_of_the_calendar_without_end() -> None:
         trunc = Call("TruncDate", "date", (Column(0, "date"), Literal(unit, "string")))
         found = Kernel().project_columns(dates, (trunc,), ("date",))["c0"].cast(pa.int32()).to_numpy()
         assert (found == truth.astype("datetime64[D]").astype(np.int64)).all(), unit
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "months"),
+    [
+        ("2021-01-31T00:00", "2021-02-28T00:00", 0),
+        ("2020-02-29T00:00", "2021-02-28T00:00", 11),
+        ("2021-04-30T00:00", "2021-03-31T00:00", 0),
+        ("2021-01-31T12:00", "2021-03-31T11:59", 1),
+        ("2021-03-31T11:59", "2021-01-31T12:00", -1),
+        ("2021-03-01T00:00", "2021-02-28T12:00", 0),
+        ("0001-01-31T00:00", "9999-12-31T00:00", 119987),
+    ],
+)
+def test_months_between_two_times_are_those_of_java_at_the_ends_of_months(
+    start: str, end: str, months: int, kernel: Kernel
+) -> None:
+    """The answers of Spark's timestampdiff; DuckDB's datesub differs in the first three."""
+    moments = (
+        pa.array([datetime.fromisoformat(text).replace(tzinfo=UTC)], arrow_type("timestamp")) for text in (start, end)
+    )
+    times = pa.table([*moments], names=["c0", "c1"])
+    for unit, length in (("MONTH", 1), ("QUARTER", 3), ("YEAR", 12)):
+        difference = Call(
+            "TimestampDiff", "bigint", (column(0, "timestamp"), column(1, "timestamp")), params=(("unit", unit),)
+        )
+        assert kernel.project_columns(times, [difference], ["bigint"]).columns[0].to_pylist() == [int(months / length)]
+
+
+@pytest.mark.parametrize(("delimiter", "overlaps"), [("--", True), ("abcab", True), (",", False), ("ab", False)])
+def test_substring_index_is_refused_with_a_delimiter_that_may_overlap_itself(delimiter: str, overlaps: bool) -> None:
+    """Spark finds a delimiter that begins within the last one: substring_index('a---b', '--', 2) is 'a-'."""
+    cut = call("SubstringIndex", column(0, "string"), Literal(delimiter, "string"), number(2), type_name="string")
+    if overlaps:
+        with pytest.raises(UnsupportedExpressionError, match="cannot overlap itself"):
+            require_renderable(cut)
+    else:
+        require_renderable(cut)
 
 
 def test_a_value_that_python_cannot_hold_is_shown() -> None:
