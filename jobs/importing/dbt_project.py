@@ -41,9 +41,7 @@ from tussock.statestore.errors import InputError
 SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
 _STORED = ("table", "incremental", "external", "materialized_view", "streaming_table", "dynamic_table")
 _QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
-_MOMENTS = re.compile(
-    r"\b(run_started_at|invocation_id|modules\.datetime\.(?:datetime|date)\.(?:now|utcnow|today)|modules\.pytz)\b"
-)
+_MOMENTS = re.compile(r"\b(run_started_at|invocation_id|modules\.datetime\.(?:datetime|date)\.(?:now|utcnow|today))\b")
 _BLOCK = re.compile(
     r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
 )
