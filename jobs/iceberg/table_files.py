@@ -278,3 +278,13 @@ class _Files:
 
 def _operation(snapshot: "Snapshot") -> str:
     return "" if snapshot.summary is None else snapshot.summary.operation.value
+
+
+def normal_path_of(path: str) -> str:
+    """Return a path of the metadata in the form of source files: `/a/b` or `s3://bucket/a`."""
+    scheme, colon, rest = path.partition(":")
+    if not colon or "/" in scheme:
+        return path
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return f"s3:{rest}" if scheme in ("s3a", "s3n") else path

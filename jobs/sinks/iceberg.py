@@ -38,7 +38,7 @@ from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.object_io import properties_of as io_properties
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.single_puts import Puts
-from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
+from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.iceberg.tags import set_tags
 from tussock.jobs.locator.check import MISSING, OTHER_FILES, OTHER_STATE, count_wrong_places, objection_of
 from tussock.jobs.locator.document import key_parts, read_locator, remove_unnamed
@@ -473,9 +473,9 @@ class IcebergSink:
 
     def _open_file(self, path: str) -> pa.NativeFile:
         """Open a file of the table. Raises ForeignTableError if it is elsewhere."""
-        if not path.startswith(f"{self._root}/"):
+        if not (place := normal_path_of(path)).startswith(f"{self.place}/"):
             raise ForeignTableError(self.place, f"contains the file {path!r}, which is outside of its folder")
-        return self._place.location.open_file(f"{self._folder}{path[len(self._root) :]}")
+        return self._place.location.open_file(f"{self._folder}{place[len(self.place) :]}")
 
     def _open_locator(self, number: int) -> Locator:
         document = read_locator(self._store, self._locators, number)
@@ -567,10 +567,10 @@ class IcebergSink:
         """Remove objects that no snapshot has, and states of the locator. Returns the number of objects."""
         table, objects = self._table, self._place.location.objects
         assert table is not None
-        needed = set(_files_of(table))
+        needed = set(map(normal_path_of, _files_of(table)))  # Java writes `file:/a` and `s3a://b/a`
         names = []
         for info in objects.list(f"{self._folder}/"):
-            path = f"{self._root}{info.name.removeprefix(self._folder)}"
+            path = f"{self.place}{info.name.removeprefix(self._folder)}"
             if path not in needed and 0 < info.modified_ms < before_ms:
                 names.append(info.name)
         objects.delete(names)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.iceberg_types import struct_fields_of, type_text
-from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
+from tussock.jobs.iceberg.table_files import LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -56,7 +56,6 @@ from tussock.jobs.sources.iceberg_files import (
     PinnedSnapshots,
     folders_of,
     item_of_snapshots,
-    location_of,
     missing_files,
     pieces_between_cuts,
     reading_options,
@@ -484,7 +483,7 @@ def _next_portion(
 ) -> SnapshotPortion:
     """Return the portion of the first snapshot that the epoch reads. Cost: see snapshot_cuts.py."""
     folders, reading = folders_of(source, table), reading_options(source)
-    files = [PinnedFile(location_of(piece.file.path), piece.file.size, "", 0) for piece in pieces]
+    files = [PinnedFile(normal_path_of(piece.file.path), piece.file.size, "", 0) for piece in pieces]
 
     def measure(file: PinnedFile) -> FileRecords:
         require_inside(file.path, *folders)

@@ -27,7 +27,7 @@ from tussock.jobs.delta.delta_log import partition_column
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.deletion_vectors import positions_of_vector
 from tussock.jobs.iceberg.iceberg_types import column_in_file, constant_of_column, name_in_file, type_text
-from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles
+from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
@@ -172,7 +172,7 @@ class _Cutter:
         with _read_errors(self._item):
             for _, deletes in piece.weights:
                 for delete in deletes:
-                    require_inside(location_of(delete.path), *self._folders)
+                    require_inside(normal_path_of(delete.path), *self._folders)
             file = pinned_file(self._source, self._folders, self._item, piece.file)
             reading = reading_options(self._source)
             schema = footer_of(file, reading).schema.to_arrow_schema()
@@ -321,14 +321,14 @@ def _deleted_positions(source: CreateSource, delete: LakeFile, path: str) -> Pos
 @lru_cache(maxsize=8)
 def _read_deletes(path: str, size: int, options: tuple[tuple[str, str], ...]) -> pa.Table:
     """Return the rows of a delete file. Files never change, and a task reads one for many data files."""
-    store, name = open_file(location_of(path), dict(options))
+    store, name = open_file(normal_path_of(path), dict(options))
     with _gone_files(path), pa.PythonFile(RangeFile(store, name, size), mode="r") as opened:
         return pq.ParquetFile(opened).read(use_threads=False)
 
 
 @lru_cache(maxsize=64)
 def _read_vector(path: str, offset: int, length: int, options: tuple[tuple[str, str], ...]) -> Positions:
-    store, name = open_file(location_of(path), dict(options))
+    store, name = open_file(normal_path_of(path), dict(options))
     with _gone_files(path):
         (blob,) = store.get_ranges(name, [(offset, length)])
     return positions_of_vector(blob)
@@ -373,32 +373,22 @@ def _read_errors(item: str) -> Iterator[None]:
         raise IcebergReadError(item, f"it cannot be read: {err}.") from err
 
 
-def location_of(path: str) -> str:
-    """Return a path of the metadata in the form of source files: `/a/b` or `s3://bucket/a`."""
-    scheme, colon, rest = path.partition(":")
-    if not colon or "/" in scheme:
-        return path
-    if scheme == "file":
-        return "/" + rest.lstrip("/")
-    return f"s3:{rest}" if scheme in ("s3a", "s3n") else path
-
-
 def folders_of(source: CreateSource, table: "Table") -> tuple[str, tuple[str, ...], str]:
     """Return the arguments of `require_inside` after the name: the table's folder, other folders, the option.
 
     The catalog names the metadata file, which is in the table's folder. Its content may come from others, so neither
     its location nor its properties add a folder.
     """
-    own = location_of(table.metadata_location).rpartition("/")[0].removesuffix("/metadata")
+    own = normal_path_of(table.metadata_location).rpartition("/")[0].removesuffix("/metadata")
     given = [folder.strip().rstrip("/") for folder in source.options.get(FOLDERS, "").split(",")]
-    return own, tuple(location_of(folder) for folder in given if folder), FOLDERS
+    return own, tuple(normal_path_of(folder) for folder in given if folder), FOLDERS
 
 
 def pinned_file(
     source: CreateSource, folders: tuple[str, tuple[str, ...], str], item: str, file: LakeFile
 ) -> PinnedFile:
     """Return a file of the table as it is now. Raises IcebergReadError, OutsideFileError. Cost: one HEAD request."""
-    path = location_of(file.path)
+    path = normal_path_of(file.path)
     require_inside(path, *folders)
     store, name = open_file(path, reading_options(source))
     try:
@@ -417,7 +407,7 @@ def missing_files(source: CreateSource, table: "Table", pieces: Sequence[LakePie
         try:
             pinned_file(source, folders, "", file)
         except IcebergReadError:
-            return location_of(file.path)
+            return normal_path_of(file.path)
         return None
 
     with ThreadPoolExecutor(16) as pool:

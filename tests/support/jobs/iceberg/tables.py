@@ -134,20 +134,23 @@ def commit_deletes(
         update.commit()
 
 
-def replace_files(table: Table) -> None:
-    """Write all rows of a table into one new file, as a compaction does: a snapshot with the operation `replace`."""
+def replace_files(table: Table, root: str = "file://") -> None:
+    """Write all rows of a table into one new file, as a compaction does: a snapshot with the operation `replace`.
+
+    `root`: the beginning of the file's name. Java writes `file:`.
+    """
     folder, number = table.location().removeprefix("file://"), len(table.snapshots())
     path = f"{folder}/data/{number}-compacted.parquet"
     pq.write_table(table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True)), path)
     old = [task.file for task in table.scan().plan_files()]
     if table.format_version == 3:
-        commit_files(table, f"file://{path}", replaces=True)
+        commit_files(table, f"{root}{path}", replaces=True)
         return
     with table.transaction() as transaction:
         update = _Replace(Operation.OVERWRITE, transaction, table.io)
         for file in old:
             update.delete_data_file(file)
-        update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"file://{path}"))
+        update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"{root}{path}"))
         update.commit()
 
 

@@ -310,6 +310,16 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
         shop.publish()
 
 
+def test_files_that_java_names_in_its_own_form_are_followed_and_stay(tmp_path: Path) -> None:
+    shop = shop_of_format(tmp_path, 2)
+    publish_change(shop)
+    replace_files(table_of(shop, "ratios"), root="file:")
+    for _ in range(2):
+        publish_change(shop)
+        assert {c.relation: c.objection for c in check_tables(shop.meta, shop.settings)} == dict.fromkeys(shop.model())
+        tidy_tables(shop.meta, shop.settings, (shop.meta.read_latest().published >> 16) + 30 * DAY_MS)
+
+
 def test_a_check_finds_rows_and_places_that_differ(shop: Shop) -> None:
     for _ in range(2):
         publish_change(shop)
