@@ -13,6 +13,7 @@ only one of them can commit; the other reads the new state and finds nothing to 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -187,9 +188,16 @@ class KafkaPlace:
 
     def identity_of(self, topic: str) -> str:
         """Return what distinguishes a topic from an earlier one of its name; empty if the brokers do not tell."""
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)
-        identity = str(futures[topic].result(WAIT_S).topic_id)
-        return "" if identity == _NO_IDENTITY else identity
+        until = monotonic() + WAIT_S
+        while True:
+            futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)
+            try:
+                identity = str(futures[topic].result(WAIT_S).topic_id)
+                return "" if identity == _NO_IDENTITY else identity
+            except KafkaException as err:  # a broker knows a topic a moment after the controller has created it
+                if err.args[0].name() != "UNKNOWN_TOPIC_OR_PART" or monotonic() > until:
+                    raise
+                self._producer.poll(0.1)
 
     def has_message(self, topic: str) -> bool:
         """Return whether an existing topic contains a committed message."""

@@ -44,6 +44,7 @@ class Topic:
     """A topic; the messages of aborted transactions are None."""
 
     config: dict[str, str]
+    is_known: bool = False  # to the broker that is asked, which learns of a topic after the controller
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     messages: list[tuple[bytes | None, bytes | None] | None] = field(default_factory=list)
 
@@ -72,8 +73,14 @@ class Cluster:
         return {new.topic: answered(None) for new in topics}
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, "Future[Any]"]:
-        names = topics.topic_names
-        return {name: answered(SimpleNamespace(topic_id=self.by_name[name].identity)) for name in names}
+        (name,) = topics.topic_names
+        topic, future = self.by_name[name], Future[Any]()
+        if topic.is_known:
+            future.set_result(SimpleNamespace(topic_id=topic.identity))
+        else:
+            future.set_exception(failure("UNKNOWN_TOPIC_OR_PART"))
+        topic.is_known = True
+        return {name: future}
 
     def delete_topics(self, names: list[str], operation_timeout: float = 0) -> dict[str, "Future[None]"]:
         for name in names:
