@@ -436,12 +436,12 @@ def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
 def _open_store(pipeline: Pipeline, lock: Lock) -> SeenStore:
     with lock:
         if (parent := parent_of(pipeline)) is None:
-            opened, found = _store_at(pipeline.name, pipeline.store, pipeline.store), pipeline
+            opened, resolved = _store_at(pipeline.name, pipeline.store, pipeline.store), pipeline
         else:
             of_parent = _store_at(f"{pipeline.name} {parent.environment}", parent.store, parent.store).seen(parent)
-            found = on_branch_of(pipeline, of_parent.meta)
-            opened = _store_at(pipeline.name, pipeline.store, found.store)
-    return opened.seen(found)
+            resolved = on_branch_of(pipeline, of_parent.meta)
+            opened = _store_at(pipeline.name, pipeline.store, resolved.store)
+    return opened.seen(resolved)
 
 
 def _store_at(key: str, written: str, address: str) -> Store:
