@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Brokers:
     servers: str
     cluster: Cluster | None = None
 
-    @property
+    @cached_property  # the requests of a client end with it
     def admin(self) -> Any:
         return self.cluster or AdminClient({"bootstrap.servers": self.servers})
 
