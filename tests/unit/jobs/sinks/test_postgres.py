@@ -234,7 +234,7 @@ def test_a_key_that_becomes_null_replaces_the_primary_key(server: PostgresServer
 
 
 def test_a_complete_load_with_a_null_key_replaces_the_primary_key(server: PostgresServer, shop: Shop) -> None:
-    """The view gets another definition with the same columns, so that its rows replace those of its table."""
+    """The epoch of the table is no longer readable, so all rows of the view replace its rows."""
     keys = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'by_shop'::regclass AND contype = 'p'"
     shop._insert("orders", ORDERS, [order(1, "Kiel")])
     shop.commit()
