@@ -87,7 +87,7 @@ def _build_views(parent: "PipelineStore", name: str, chosen: argparse.Namespace)
     print(f"branch {name} takes its own input, so the parent adopts no rows and builds these views with an epoch:")
     if chosen.plan:
         environment = f" --env {parent.pipeline.environment}" if parent.pipeline.environment else ""
-        command = f"tussock branch merge {parent.pipeline.name} {name}{environment}"
+        command = f"branch merge {parent.pipeline.name} {name}{environment}"
         print(deployment_text(plan_build_of(parent, name), parent.pipeline.argument, command=command))
         return
     print(deployment_text(build_in_parent(parent, name, chosen.approved, say), parent.pipeline.argument))

@@ -35,7 +35,7 @@ def deployment_text(
             statements show only their differences.
         run_lines: at most so many lines of each INSERT of VALUES that runs once.
         bill: the text of the bill, for the line before the outcome.
-        command: makes the changes; empty: `tussock apply` with the choices of the deployment.
+        command: makes the changes, without the program's name; empty: `apply` with the choices of the deployment.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(_step_subject(s)) for s in shown), default=0)
@@ -114,8 +114,8 @@ def _outcome_text(deployment: Deployment, pipeline: str, command: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        command = command or " ".join(["tussock apply", pipeline, *_choice_options(deployment)])
-        return f"digest {deployment.digest}\nnothing was changed; `{command}` makes these changes"
+        command = command or " ".join(["apply", pipeline, *_choice_options(deployment)])
+        return f"digest {deployment.digest}\nnothing was changed; `tussock {command}` makes these changes"
     return "nothing to do: the store matches the files"
 
 
