@@ -166,6 +166,14 @@ VIEWS: dict[str, str] = {
     "OVER (PARTITION BY g ORDER BY a) AS r, dense_rank() OVER (PARTITION BY g ORDER BY a) AS dr FROM t",
     "shared_out": "SELECT k, percent_rank() OVER (PARTITION BY g ORDER BY a DESC) AS p, cume_dist() "
     "OVER (PARTITION BY g ORDER BY a DESC) AS c, ntile(3) OVER (PARTITION BY g ORDER BY a DESC, k) AS t3 FROM t",
+    "shifted_nothing": "SELECT k, lag(c, 1, 7) OVER (ORDER BY k) AS l, lead(c) OVER (ORDER BY k) AS n, "
+    "nth_value(c, 2) OVER (ORDER BY k) AS nth, first(c) OVER (ORDER BY k) AS f, count(c) OVER (ORDER BY k) AS counted, "
+    "lag(CAST(NULL AS string), 2, s) OVER (PARTITION BY g ORDER BY k) AS s2 "
+    "FROM (SELECT k, g, s, CAST(NULL AS INT) AS c FROM t)",
+    "in_range_of_months": "SELECT k, count(*) OVER (ORDER BY at RANGE BETWEEN CURRENT ROW AND INTERVAL 1 MONTH "
+    "FOLLOWING) AS n, sum(k) OVER (PARTITION BY g ORDER BY at DESC RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND "
+    "INTERVAL 1 MONTH FOLLOWING) AS s FROM (SELECT k, g, TIMESTAMP'2021-01-26 22:00:00' + "
+    "make_dt_interval(k % 40, a) AS at FROM t)",
     "shifted": "SELECT k, lag(a) OVER (PARTITION BY g ORDER BY s, k) AS l1, lag(s, 2, 'none') "
     "OVER (PARTITION BY g ORDER BY s, k) AS l2, lead(a, 1, k) OVER (PARTITION BY g "
     "ORDER BY s, k) AS l3, lead(a) IGNORE NULLS OVER (PARTITION BY g ORDER BY s, k) AS l4 FROM t",
