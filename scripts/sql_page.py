@@ -65,7 +65,8 @@ _OF_VIEWS = (
         "Aggregates and windows that cannot follow a change",
         "If a row changes or is deleted, the result must change with it. Sketches, merged schemas and results that "
         "depend on the order of reading cannot do this.",
-        r"a sketch|shrink|order in which it reads|order by another column|sessions of the rows|UNBOUNDED",
+        r"a sketch|shrink|order in which it reads|order by another column|sessions of the rows|UNBOUNDED"
+        r"|compares the frequency",
     ),
     _Group(
         "Queries that read themselves",
