@@ -270,7 +270,6 @@ def _without_dead(entries: Mapping[int, pa.Table | None]) -> dict[int, pa.Table 
         if runs is not None and runs.num_rows:
             gone = np.flatnonzero(~needed)
             keys = to_runs_key(one_array(rows.column(0)).take(pa.array(gone)))
-            needed = needed.copy()
             needed[gone] = rows_in_runs(keys, one_array(runs.column(0)), runs["count"].to_numpy())
         rows = rows.filter(pa.array(needed))
     return {ROWS: rows, RUNS: runs, FILES: files}

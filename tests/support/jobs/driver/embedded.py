@@ -1,6 +1,7 @@
 """Stores whose epochs run in this process, over statements that the tests build. No JVM."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -8,13 +9,14 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.barriers.barrier import inject_barrier
-from tussock.jobs.driver.epoch import next_epoch, run_epoch
+from tussock.jobs.driver.epoch import advance_store, next_epoch, run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.logical.statements import Insert, Statement
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.trouble.restate import Restating
+from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.open import open_object_store
@@ -59,6 +61,23 @@ def epoch(meta: MetaStore, runner: LevelRunner | None = None) -> EpochSummary:
     barrier = inject_barrier(meta)
     assert barrier is not None, "nothing waits"
     return run_epoch(runner or LocalRunner(), meta, barrier)
+
+
+def run_twice_at_once(folder: Path) -> None:
+    """Run all waiting epochs of a store by two drivers at once. Fails if neither comes to its end, or on other errors.
+
+    Each is a thread of its own. The one that falls behind may stop.
+    """
+
+    def run(name: str) -> bool:
+        try:
+            advance_store(LocalRunner(), open_store(folder, name))
+        except (MustStopError, RetryableError):
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert any(list(pool.map(run, ("one", "two"), timeout=60))), "both stopped"
 
 
 def restate(meta: MetaStore, source: str, path: Path, *, gone: bool = False, runner: LevelRunner | None = None) -> None:
