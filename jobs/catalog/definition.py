@@ -13,7 +13,7 @@ from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, Cre
 from tussock.jobs.plan.fragments import Fragment, Output
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError, did_you_mean
-from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind, written_names
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -96,8 +96,9 @@ class UnknownRelationError(InputError):
                 f"view {self.name!r} is being built {self.building}. The epoch that finishes the build makes it "
                 "visible."
             )
-        there = ", ".join(self.existing) or "none yet"
-        near = did_you_mean(self.name, self.existing)
+        existing = written_names(self.existing)
+        near = did_you_mean(self.name, existing)
+        there = ", ".join(existing) or "none yet"
         return f"there is no {self.expected} {self.name!r}; those that exist: {there}{near and '.'}{near}"
 
 

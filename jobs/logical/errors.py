@@ -4,6 +4,7 @@ from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.relation_names import catalog_hint
 from tussock.jobs.logical.source_text import SourceText
 from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.meta.catalog import written_names
 
 
 class SqlError(InputError):
@@ -28,6 +29,7 @@ class NoRelationError(SqlError):
     ) -> None:
         InputError.__init__(self, name, existing, place, excerpt)
         self.name, self.place, self.excerpt = name, place, excerpt
+        existing = written_names(existing)
         parts = name.strip("`").split("`.`")
         near = did_you_mean(".".join(parts), existing)
         if len(parts) == 3:

@@ -5,6 +5,7 @@ the state tables, their schemas and the relation that owns each one.
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -79,6 +80,11 @@ def shown_name(name: str) -> str:
         return name
     subject, kind = match.groups()
     return f"{kind} {subject}" if kind == "assertion" else f"{kind} of {subject}"
+
+
+def written_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that a person wrote, without those of internal views."""
+    return tuple(name for name in names if not name.startswith(INTERNAL))
 
 
 def shown_view(name: str) -> str:
