@@ -119,7 +119,7 @@ def _plan_merge(name: str, branch: str) -> dict[str, str]:
         difference = compare_for_merge(at, branch, print)
     text = f"{comparison_text(difference, store_zone(at.meta))}\n{merge_text(merge)}"
     print(text)
-    if not (merge.adopted or merge.ended):
+    if not merge.changes_parent:
         raise AirflowSkipException(f"Branch {branch} has no changes.")
     return handed_on(text, merge.digest, merge.digest)
 

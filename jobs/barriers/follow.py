@@ -22,7 +22,9 @@ from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.catalog.alter_table import move_columns
 from tussock.jobs.catalog.definition import fragments_of, source_of
+from tussock.jobs.catalog.schemas import schemas_of
 from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.logical.relation_names import schema_of
 from tussock.jobs.schedule.schedule import make_followed_schedule
 from tussock.jobs.sources.files import takes_back
 from tussock.statestore.errors import InputError
@@ -201,7 +203,10 @@ class _Merging:
         known = {r.id for r in self._after.relations}
         own = (self._adapt_reader(r) for r in self._mine.relations if r.id not in known)
         relations = [*(r for r in theirs if r is not None), *own]
-        catalog = msgspec.structs.replace(self._mine, relations=tuple(relations), zones=self._merge_zones())
+        self._require_drops_untouched()
+        catalog = msgspec.structs.replace(
+            self._mine, relations=tuple(relations), zones=self._merge_zones(), schemas=self._merge_schemas()
+        )
         if self._after.builds != self._before.builds or self._mine.builds:
             if any(r.id in own_ids(self._mine) for r in relations):
                 raise self._refusal("the parent builds a view over several epochs")
@@ -237,18 +242,41 @@ class _Merging:
             raise self._refusal("the parent and the branch have recorded other rules of time zones")
         return self._after.zones
 
+    def _merge_schemas(self) -> tuple[str, ...]:
+        before, after = set(self._before.schemas), set(self._after.schemas)
+        return tuple(sorted((set(self._mine.schemas) - (before - after)) | (after - before)))
+
+    def _require_drops_untouched(self) -> None:
+        """Raise BranchConflictError if the parent changed a relation that the branch dropped."""
+        mine, after = ({r.id: r for r in c.live_relations()} for c in (self._mine, self._after))
+        names, known = {r.name for r in mine.values()}, {r.id for r in self._before.relations}
+        new = {r.name for r in after.values() if r.id not in known}
+        for old in self._before.live_relations():
+            if old.id in mine or old.name in names:
+                continue
+            theirs = after.get(old.id)
+            altered = theirs is not None and (theirs.name, theirs.columns) != (old.name, old.columns)
+            if altered or old.name in new:
+                raise self._refusal(f"the parent changed {old.name!r}, which the branch dropped")
+
     def _require_whole(self, catalog: Catalog) -> None:
         live = catalog.live_relations()
         names = [r.name for r in live]
         for relation in live:
             if names.count(relation.name) > 1:
                 raise self._refusal(f"the parent and the branch have both changed or created {relation.name!r}")
-        ids, was = {r.id for r in live}, {r.id: r for r in self._before.relations}
+            schema = schema_of(relation.name)
+            if schema not in schemas_of(catalog):
+                who = "branch" if schema in self._after.schemas else "parent"
+                raise self._refusal(f"the {who} dropped the schema {schema!r}, which has {relation.name!r}")
+        ids, own = {r.id for r in live}, own_ids(self._mine)
+        was = {r.id: r for c in (self._before, self._after) for r in c.relations}
         for relation in live:
-            for read in relation.depends_on if relation.id in own_ids(self._mine) else ():
+            for read in relation.depends_on:
                 if read not in ids:
+                    who = "parent" if relation.id in own else "branch"
                     gone = was[read].name if read in was else str(read)
-                    raise self._refusal(f"the parent dropped or replaced {gone!r}, which {relation.name!r} reads")
+                    raise self._refusal(f"the {who} dropped or replaced {gone!r}, which {relation.name!r} reads")
 
     def _refusal(self, reason: str) -> BranchConflictError:
         return BranchConflictError(self._branch, self._epoch, reason)

@@ -56,6 +56,7 @@ class Merge:
     Args:
         adopted: the relations that the parent gets, each after its inputs.
         ended: the relations of the parent that they replace, or that the branch dropped.
+        schemas: the schemas that the parent gets, and those that it loses.
         rows: stored rows of the adopted relations, by name; omits relations that were not counted.
         digest: of the branch, its relations and their definitions, for an approval. It stays the same while the branch
             follows its parent, so an approval may take its time.
@@ -65,8 +66,14 @@ class Merge:
     epoch: int
     adopted: tuple[Relation, ...]
     ended: tuple[Relation, ...]
+    schemas: tuple[tuple[str, ...], tuple[str, ...]]
     rows: dict[str, int]
     digest: str
+
+    @property
+    def changes_parent(self) -> bool:
+        """Whether the merge has an effect."""
+        return bool(self.adopted or self.ended or any(self.schemas))
 
 
 def plan_merge(branch: MetaStore) -> Merge:
@@ -86,11 +93,17 @@ def plan_merge(branch: MetaStore) -> Merge:
         # At one epoch, the branch lacks only relations that it has ended. Its catalog may have forgotten them since.
         kept = {r.id for r in mine.catalog.live_relations()}
         ended = tuple(r for r in theirs.catalog.live_relations() if r.id not in kept)
+    schemas = _names_only_in(mine.catalog, theirs.catalog), _names_only_in(theirs.catalog, mine.catalog)
     rows = {r.name: mine.rows[r.id] for r in adopted if r.id in mine.rows}
     live = [r.id for r in mine.catalog.live_relations()]
-    facts = origin.number, live, [bytes(r.definition) for r in adopted]
+    facts = origin.number, live, [bytes(r.definition) for r in adopted], mine.catalog.schemas
     digest = hash_of(msgspec.msgpack.encode(facts))[:16]
-    return Merge(origin.name, mine.epoch, adopted, ended, rows, digest)
+    return Merge(origin.name, mine.epoch, adopted, ended, schemas, rows, digest)
+
+
+def _names_only_in(one: Catalog, other: Catalog) -> tuple[str, ...]:
+    """The schemas that only the first catalog has."""
+    return tuple(name for name in one.schemas if name not in other.schemas)
 
 
 def was_adopted(branch: MetaStore) -> bool:
@@ -129,7 +142,7 @@ def merge_branch(branch: MetaStore, merge: Merge, progress: Progress = no_progre
     """
     parent = branch.parent
     mine, version = branch.read_latest(), parent.read_latest()
-    if _has_adopted(version, merge.adopted) or not (merge.adopted or merge.ended):
+    if _has_adopted(version, merge.adopted) or not merge.changes_parent:
         return version
 
     def plan_barrier(epoch: int) -> BarrierPlan:
@@ -169,7 +182,9 @@ def _catalog_after(theirs: Catalog, mine: Catalog, merge: Merge, epoch: int) -> 
     ended = {r.id for r in merge.ended}
     kept = [msgspec.structs.replace(r, dropped=epoch) if r.id in ended else r for r in theirs.relations]
     adopted = [msgspec.structs.replace(r, created=epoch) for r in merge.adopted]
-    return in_order(msgspec.structs.replace(theirs, relations=(*kept, *adopted), zones=mine.zones))
+    return in_order(
+        msgspec.structs.replace(theirs, relations=(*kept, *adopted), zones=mine.zones, schemas=mine.schemas)
+    )
 
 
 def _copy_rows(

@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.sources.text import require_insert_text
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
 
@@ -68,8 +68,8 @@ class FollowingBranchError(InputError):
     def __str__(self) -> str:
         return (
             f"branch {self.branch!r} follows its parent, so its tables and sources are the parent's, and it refuses "
-            f"this statement: {self.statement}. Only views and functions can change here. For a branch that takes its "
-            "own input, create another one with `--own`."
+            f"this statement: {self.statement}. Views, functions and schemas can change here, and tables and sources "
+            "can be dropped. For a branch that takes its own input, create another one with `--own`."
         )
 
 
@@ -79,15 +79,14 @@ def require_own_input(meta: MetaStore, what: str) -> None:
         raise FollowingBranchError(meta.settings.origin.name, what)
 
 
+_ON_BRANCHES = CreateView | CreatePlainView | CreateFunction | CreateSchema | Drop | DropSchema | RecordZone
+"""Statements that leave the input of a store as it is, or end it."""
+
+
 def _require_on_views(meta: MetaStore, statement: Statement) -> None:
-    """Raise FollowingBranchError if a statement changes anything but views and functions."""
-    catalog = meta.read_latest().catalog
-    views = {r.name for r in catalog.live_relations() if r.kind not in (RelationKind.TABLE, RelationKind.SOURCE)}
+    """Raise FollowingBranchError if a statement changes the rows, columns or options of a table or source."""
     for part in statement.statements if isinstance(statement, Transaction) else (statement,):
-        is_of_views = isinstance(
-            part, CreateView | CreatePlainView | CreateFunction | CreateSchema | DropSchema | RecordZone
-        )
-        if not (is_of_views or (isinstance(part, Drop) and part.name in views)):
+        if not isinstance(part, _ON_BRANCHES):
             require_own_input(meta, statement_text(part))
 
 

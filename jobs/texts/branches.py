@@ -22,14 +22,16 @@ def created_text(branch: BranchFacts) -> str:
 
 def merge_text(merge: Merge) -> str:
     """One line per relation that the parent adopts or ends, then the outcome."""
-    ended = {relation.name for relation in merge.ended}
-    lines = []
+    created, dropped = merge.schemas
+    ended = {(relation.kind, relation.name) for relation in merge.ended}
+    lines = [f"+ schema {name}  new" for name in created]
     for relation in merge.adopted:
         rows = f", {merge.rows[relation.name]:,} rows" if relation.name in merge.rows else ""
-        sign, what = ("~", "replaced") if relation.name in ended else ("+", "new")
+        sign, what = ("~", "replaced") if (relation.kind, relation.name) in ended else ("+", "new")
         lines.append(f"{sign} {relation.kind.value} {shown_name(relation.name)}  {what}, adopted from the branch{rows}")
-    adopted = {relation.name for relation in merge.adopted}
-    lines += [f"- {r.kind.value} {shown_name(r.name)}  dropped" for r in merge.ended if r.name not in adopted]
+    adopted = {(relation.kind, relation.name) for relation in merge.adopted}
+    lines += [f"- {r.kind.value} {shown_name(r.name)}  dropped" for r in merge.ended if (r.kind, r.name) not in adopted]
+    lines += [f"- schema {name}  dropped" for name in dropped]
     if not lines:
         return f"branch {merge.branch} has no changes"
     return "\n".join([*lines, f"0 rows to compute; the digest of this merge is {merge.digest}"])
