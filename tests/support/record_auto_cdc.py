@@ -108,11 +108,11 @@ def main(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", folder)
         spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.ui.enabled", "false").getOrCreate()
-        found = list(random_changes())
-        changes, cdc = spark.createDataFrame(found, COLUMNS), AutoCdc(spark)
+        rows_of_changes = list(random_changes())
+        changes, cdc = spark.createDataFrame(rows_of_changes, COLUMNS), AutoCdc(spark)
         recorded = {
             "spark": spark.version,
-            "changes": found,
+            "changes": rows_of_changes,
             "current": cdc.rows_of_type_1(changes),
             "history": cdc.rows_of_type_2(changes, None),
             "names": cdc.rows_of_type_2(changes, "city"),
