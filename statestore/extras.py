@@ -18,6 +18,7 @@ EXTRAS = {
     "fastapi": "airflow",
     "fastavro": "kafka-avro",
     "great_expectations": "quality",
+    "httpx2": "kafka-avro",
     "jinja2": "airflow",
     "obstore": "clouds",
     "openlineage": "openlineage",

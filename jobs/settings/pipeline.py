@@ -123,8 +123,7 @@ and reads one small file per pipeline.
     topic_prefix = "shop."                             # a topic has this prefix and the name of its relation
     client = { "security.protocol" = "SSL" }           # other properties of Kafka's client
     registry = "https://r:8081"                        # Kafka: of schemas; messages are Avro
-    registry_user = "shop"                             # Kafka: the login at the registry
-    registry_password = "${PASSWORD}"                  # Kafka: its password
+    registry_client = { "timeout" = 30 }               # Kafka: other properties of Confluent's client for it
 
     [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
     bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`

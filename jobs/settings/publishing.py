@@ -144,14 +144,14 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
         to: the bootstrap servers, `host:port,host:port`, or `airflow:NAME`.
         client: other properties of librdkafka, such as the security protocol.
         registry: the address of a schema registry. Upserts then are Avro; empty: JSON.
+        registry_client: other properties of Confluent's client for the registry, such as a login.
     """
 
     format: Annotated[MessageFormat, Meta(description='"upsert" or "debezium"')] = MessageFormat.UPSERT
     topic_prefix: Annotated[str, Meta(description="a string")] = ""
     client: Annotated[dict[str, Any], TABLE] = {}
     registry: Annotated[str, Meta(pattern="^(https?://.+)?$", description="an http address")] = ""
-    registry_user: Annotated[str, Meta(description="a string")] = ""
-    registry_password: Annotated[str, Meta(description="a string")] = ""
+    registry_client: Annotated[dict[str, Any], TABLE] = {}
 
     @property
     def brokers(self) -> frozenset[str]:

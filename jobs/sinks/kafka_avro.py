@@ -14,28 +14,31 @@ Each field may be null. The subjects are `<topic>-key` and `<topic>-value`. The 
 schema is compatible with the earlier ones. Intervals, variants and other maps have no form.
 """
 
-import base64
 import http.client
 import io
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
 
 import fastavro
+import httpx2
 import pyarrow as pa
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from tussock.jobs.settings.publishing import KafkaSettings
 from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
-from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistryUnavailableError
+from tussock.jobs.sinks.kafka_errors import (
+    RegistryRefusedError,
+    RegistrySettingsError,
+    RegistryUnavailableError,
+)
 from tussock.statestore.types import arrow_type, holds_variant
 
 TIMEOUT_S = 30
-_CONTENT = "application/vnd.schemaregistry.v1+json"
+_BUSY = (http.client.REQUEST_TIMEOUT, http.client.TOO_MANY_REQUESTS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE = {
     pa.bool_(): "boolean",
@@ -54,33 +57,38 @@ _AS_NUMBERS = {pa.date32(): pa.int32(), pa.time64("us"): pa.int64()}  # Python's
 
 
 class SchemaRegistry:
-    """A schema registry."""
+    """A schema registry, reached by Confluent's client."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self.url = settings.registry.rstrip("/")
-        login = f"{settings.registry_user}:{settings.registry_password}".encode()
-        self._headers = {"Content-Type": _CONTENT, "Accept": _CONTENT}
-        if settings.registry_user:
-            self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        """Raises RegistrySettingsError."""
+        self.address = settings.registry
+        properties = {"url": self.address, "timeout": TIMEOUT_S} | settings.registry_client
+        try:
+            self._client = SchemaRegistryClient(properties)
+        except (ValueError, TypeError, OSError) as err:  # a property, or a file of a certificate
+            raise RegistrySettingsError(self.address, str(err).rstrip(".")) from err
 
     def register(self, subject: str, schema: Any) -> int:
         """Return the id of a schema, which a subject gets unless it has it.
 
-        Raises RegistryUnavailableError; RegistryRefusedError, for example for an incompatible schema.
+        Raises RegistrySettingsError, RegistryUnavailableError; RegistryRefusedError, as for an incompatible schema.
         """
-        address = f"{self.url}/subjects/{quote(subject, safe='')}/versions"
-        body = json.dumps({"schema": json.dumps(schema)}).encode()
-        request = urllib.request.Request(address, body, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return int(json.load(answer)["id"])
-        except urllib.error.HTTPError as err:
-            reason = f"status {err.code}{_message_of(err)}"
-            if err.code >= http.client.INTERNAL_SERVER_ERROR:
-                raise RegistryUnavailableError(self.url, reason) from err
-            raise RegistryRefusedError(self.url, subject, reason) from err
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as err:
-            raise RegistryUnavailableError(self.url, str(getattr(err, "reason", err)) or type(err).__name__) from err
+            number: int | None = self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+        except SchemaRegistryError as err:
+            status, reason = err.http_status_code, f"status {err.http_status_code}: {err.error_message}".rstrip(".")
+            if status >= http.client.INTERNAL_SERVER_ERROR or status in _BUSY:
+                raise RegistryUnavailableError(self.address, reason) from err
+            raise RegistryRefusedError(self.address, subject, reason) from err
+        except OAuthTokenError as err:
+            raise RegistryRefusedError(self.address, subject, str(err).rstrip(".")) from err
+        except TypeError as err:  # the client compares some properties with numbers only now
+            raise RegistrySettingsError(self.address, str(err).rstrip(".")) from err
+        except (httpx2.HTTPError, ValueError) as err:
+            raise RegistryUnavailableError(self.address, str(err).rstrip(".") or type(err).__name__) from err
+        if number is None:
+            raise RegistryUnavailableError(self.address, "its answer contains no id of a schema")
+        return number
 
 
 class AvroRows:
@@ -168,11 +176,3 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(kind.key_field, kind.item_field.with_type(_plain_type(kind.item_type)))
     return _AS_NUMBERS.get(kind, kind)
-
-
-def _message_of(err: urllib.error.HTTPError) -> str:
-    """Return the registry's reason, with a colon before it, or an empty text."""
-    try:
-        return f": {json.load(err)['message']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

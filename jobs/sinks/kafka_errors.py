@@ -72,6 +72,20 @@ class BrokersRefusedError(InputError):
         )
 
 
+class RegistrySettingsError(InputError):
+    """The client of the schema registry refuses a property."""
+
+    registry: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the client of the schema registry {self.registry} refuses its properties: {self.reason}. Correct "
+            "`registry_client` in [publish] of pipeline.toml, whose properties are those of SchemaRegistryClient in "
+            "the package confluent-kafka. Then run `tussock publish` again."
+        )
+
+
 class RegistryUnavailableError(RetryableError):
     """The schema registry cannot be reached, or fails."""
 
@@ -98,7 +112,8 @@ class RegistryRefusedError(InputError):
             f"the schema registry {self.registry} refuses the schema of the subject {self.subject!r}: {self.reason}. "
             "No message of this publish is visible to read_committed readers. If the schema is not compatible with an "
             "earlier one, name the view's columns as before, or change the subject's compatibility in the registry. "
-            "Credentials are `registry_user` and `registry_password`. Then run `tussock publish` again."
+            "Credentials are properties in `registry_client`, such as basic.auth.user.info. Then run "
+            "`tussock publish` again."
         )
 
 

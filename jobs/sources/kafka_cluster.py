@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
+from tussock.jobs.sources.kafka_errors import (
+    KafkaDeniedError,
+    KafkaNeedsSparkError,
+    KafkaOptionError,
+    KafkaUnavailableError,
+    MissingTopicError,
+)
 from tussock.jobs.sources.run_ends import end_of
+from tussock.statestore.errors import TussockError
 
 CLIENT = "kafka."
 """The prefix of options for the Kafka client."""
@@ -22,6 +29,8 @@ _PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dire
 _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
 _ANY_VARIABLE = re.compile(r"\$\{(\w+):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
+_OF_OPTIONS = ("ConfigException", "IllegalArgumentException", "LoginException", "NoSuchFileException")
+_NO_HOST = "No resolvable bootstrap urls"  # a ConfigException of the client, although a name server may be away
 _ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
 
 
@@ -43,7 +52,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
     Args:
         again: query the brokers even if this run has done so.
 
-    Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: four requests.
+    Raises: errors of kafka_errors.py. Cost: four requests.
     """
     return end_of(("kafka", source.name), lambda: _ask_cluster(source), again=again)
 
@@ -155,19 +164,27 @@ def _translating_errors(source: CreateSource) -> Iterator[None]:
     """Turn the client's exceptions into errors of the source."""
     from py4j.protocol import Py4JJavaError
 
-    servers = source.options[SERVERS]
     try:
         yield
     except Py4JJavaError as err:
         cause = err.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        kind, said = str(cause.getClass().getSimpleName()), str(cause.getMessage())
-        if kind == "UnknownTopicOrPartitionException":
-            raise MissingTopicError(
-                source.name, source.options.get("subscribe", source.options.get("assign", "")), servers
-            ) from err
-        raise KafkaUnavailableError(source.name, servers, f"{kind}: {said.rstrip('.')}") from err
+        raise error_of(source, str(cause.getClass().getSimpleName()), str(cause.getMessage())) from err
+
+
+def error_of(source: CreateSource, kind: str, reason: str) -> TussockError:
+    """Return the error of an exception of Kafka's client. `kind`: the class of its cause, without the package."""
+    servers, reason = source.options[SERVERS], reason.rstrip(".")
+    if kind == "UnknownTopicOrPartitionException":
+        return MissingTopicError(
+            source.name, source.options.get("subscribe", source.options.get("assign", "")), servers
+        )
+    if kind.endswith(("AuthenticationException", "AuthorizationException")):
+        return KafkaDeniedError(source.name, servers, f"{kind}: {reason}")
+    if kind in _OF_OPTIONS and _NO_HOST not in reason:
+        return KafkaOptionError(source.name, f"{kind}: {reason}")
+    return KafkaUnavailableError(source.name, servers, f"{kind}: {reason}")
 
 
 def _spark_jvm(source: CreateSource) -> Any:

@@ -83,8 +83,37 @@ class MissingOffsetsError(SourceFileError):
         )
 
 
+class KafkaDeniedError(InputError):
+    """The brokers refuse the login of a source, or the user lacks a permission."""
+
+    source: str
+    servers: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: Kafka at {self.servers} denies access: {self.reason}. The login consists of "
+            "options, such as kafka.sasl.jaas.config, in which ${env:NAME} is a variable. The user needs to describe "
+            "and read the topics (`kafka-acls --add --operation Describe --operation Read`), and for "
+            "subscribePattern to describe the topics that match. The next run tries again."
+        )
+
+
+class KafkaOptionError(InputError):
+    """Kafka's client refuses the options of a source."""
+
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: Kafka's client refuses the options that begin with kafka.: {self.reason}. "
+            "Correct the option in the CREATE SOURCE statement. The next run tries again."
+        )
+
+
 class KafkaUnavailableError(RetryableError):
-    """The brokers do not answer, or refuse the request."""
+    """The brokers do not answer."""
 
     source: str
     servers: str

@@ -710,7 +710,7 @@ ELSEWHERE = {
         ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
     ),
     **dict.fromkeys(
-        ("RegistryRefusedError", "RegistryUnavailableError"),
+        ("RegistryRefusedError", "RegistrySettingsError", "RegistryUnavailableError"),
         ("needs a schema registry", "tests/unit/jobs/sinks/test_kafka_avro.py"),
     ),
     **dict.fromkeys(
@@ -832,12 +832,13 @@ NOT_RUN = {
         DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError OpenTransactionsError
         SharedSlotError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
-        KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
+        KafkaDeniedError KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError
+        ObjectStoreUnavailableError
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
         MissingReferenceError UnreadableConnectionError
-        MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
+        KafkaOptionError MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
         NotInstalledError
         SparkReleaseError UnknownZoneError""",
     "The remedy is a copy of the damaged object": """

@@ -23,7 +23,6 @@ PARSERS = {
     "jobs/sources/object_gateway.py": "requests of Hadoop's client",
     "jobs/sinks/delta_located.py": "paths in the log of an own Delta table",
     "jobs/postgres/connection.py": "addresses of servers",
-    "jobs/sinks/kafka_avro.py": "subjects in a schema registry's addresses",
     "jobs/delta/location.py": "URLs for the deltalake package",
     "jobs/settings/connections.py": "addresses of Airflow's connections",
     "jobs/sources/errors.py": "commands that errors print",

@@ -16,7 +16,7 @@ from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
 from tussock.jobs.sinks.difference import difference_of
 from tussock.jobs.sinks.kafka_avro import AvroRows, SchemaRegistry
-from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistryUnavailableError
+from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistrySettingsError, RegistryUnavailableError
 from tussock.jobs.sinks.kafka_messages import MessageForm, TopicRows
 from tussock.statestore.meta.catalog import ColumnSpec
 from tussock.statestore.types import arrow_type
@@ -54,8 +54,9 @@ def outline_of(**types: str) -> Outline:
     return Outline("s", frozenset({"s"}), "t", tuple(ColumnSpec(name, kind) for name, kind in types.items()), ("k",))
 
 
-def form_of(registry: Registry, outline: Outline, user: str = "", password: str = "") -> MessageForm:
-    settings = KafkaSettings("broker:9092", registry=registry.address, registry_user=user, registry_password=password)
+def form_of(registry: Registry, outline: Outline, **properties: Any) -> MessageForm:
+    given = {"max.retries": 0} | properties
+    settings = KafkaSettings("broker:9092", registry=registry.address, registry_client=given)
     codec = AvroRows(SchemaRegistry(settings), "shop.t", outline, outline.key)
     return MessageForm(MessageFormat.UPSERT, outline, outline.key, codec)
 
@@ -79,7 +80,7 @@ def test_dates_that_python_lacks_are_numbers(registry: Registry) -> None:
 
 def test_a_change_has_tombstones_of_removed_keys_and_registers_each_schema_once(registry: Registry) -> None:
     changes = pa.table({"k": [1.0, 1.0, -0.0], "x": ["old", "new", "gone"], CHANGE: ["delete", "insert", "delete"]})
-    form = form_of(registry, outline_of(k="double", x="string"), user="me", password="s:1")
+    form = form_of(registry, outline_of(k="double", x="string"), **{"basic.auth.user.info": "me:s:1"})
     messages = form.of_change(difference_of(changes, ("k",)), EPOCH)
     shown = [(registry.decode(key), registry.decode(value)) for key, value in messages]
     assert shown == [({"k": 0.0}, None), ({"k": 1.0}, {"k": 1.0, "x": "new"})]
@@ -117,6 +118,26 @@ def test_a_registry_that_refuses_or_is_away_is_named(registry: Registry) -> None
     registry.address = "http://127.0.0.1:1"
     with pytest.raises(RegistryUnavailableError, match="refused"):
         form_of(registry, outline_of(k="bigint")).of_rows(rows, NO_ROWS, EPOCH)
+
+
+def test_an_answer_that_is_not_a_registrys_is_named(registry: Registry) -> None:
+    registry.refusal = (200, "a page of a proxy")
+    with pytest.raises(RegistryUnavailableError, match="no id of a schema"):
+        form_of(registry, outline_of(k="bigint")).of_rows(pa.table({"k": [1]}), NO_ROWS, EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("registry.user", "me", "Unrecognized properties: registry.user"),
+        ("max.retries", "many", "max.retries must be a number"),
+        ("timeout", "long", "cannot be interpreted as an integer"),
+        ("ssl.ca.location", "/absent.pem", "absent.pem|No such file"),
+    ],
+)
+def test_a_property_that_the_client_refuses_is_named(registry: Registry, name: str, value: str, reason: str) -> None:
+    with pytest.raises(RegistrySettingsError, match=reason):
+        form_of(registry, outline_of(k="bigint"), **{name: value}).of_rows(pa.table({"k": [1]}), NO_ROWS, EPOCH)
 
 
 def test_a_registry_belongs_to_upserts() -> None:

@@ -22,12 +22,16 @@ from tussock.jobs.sources.kafka import (
     _skip_partition,
     _waiting_ranges,
 )
-from tussock.jobs.sources.kafka_cluster import PartitionNow, partitions_now
+from tussock.jobs.sources.kafka_cluster import PartitionNow, error_of, partitions_now
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
+    KafkaDeniedError,
     KafkaNeedsSparkError,
+    KafkaOptionError,
+    KafkaUnavailableError,
     LostOffsetsError,
+    MissingTopicError,
 )
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from tussock.jobs.sources.run_ends import ends_fixed
@@ -239,3 +243,26 @@ def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pyte
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
     with ends_fixed(), pytest.raises(KafkaNeedsSparkError, match="which needs Spark's JVM"):
         partitions_now(source())
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "error"),
+    [
+        ("UnknownTopicOrPartitionException", "This server does not host it.", MissingTopicError),
+        ("SaslAuthenticationException", "Authentication failed: Invalid username or password", KafkaDeniedError),
+        ("SslAuthenticationException", "SSL handshake failed", KafkaDeniedError),
+        ("TopicAuthorizationException", "Topic authorization failed.", KafkaDeniedError),
+        ("ConfigException", "Invalid value PLANE for configuration security.protocol", KafkaOptionError),
+        (
+            "IllegalArgumentException",
+            "Could not find a 'KafkaClient' entry in the JAAS configuration",
+            KafkaOptionError,
+        ),
+        ("ConfigException", "No resolvable bootstrap urls given in bootstrap.servers", KafkaUnavailableError),
+        ("TimeoutException", "Timed out waiting for a node assignment.", KafkaUnavailableError),
+    ],
+)
+def test_only_brokers_that_do_not_answer_are_tried_again(kind: str, reason: str, error: type[Exception]) -> None:
+    translated = error_of(source(), kind, reason)
+    assert type(translated) is error
+    assert isinstance(translated, InputError) == (error is not KafkaUnavailableError)
