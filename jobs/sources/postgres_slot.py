@@ -245,7 +245,10 @@ class Database:
         return tuple(partitions), identities
 
     def base_types(self, oids: Collection[int]) -> dict[int, str]:
-        """Return the names of types; for a domain, that of the type below it. Unknown types are left out."""
+        """Return the names of types as `declared_type` takes them; for a domain, of the type below it.
+
+        Unknown types are left out.
+        """
         return dict(self.read_rows(_BASE_TYPES, list(oids)))
 
     # --- the publication ----------------------------------------------------------------------------------------------
@@ -528,19 +531,22 @@ _MEMBERS = (
     " FROM (SELECT %s::oid AS root) r, LATERAL (SELECT root AS relid UNION SELECT relid FROM pg_partition_tree(root)) t"
     " JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1"
 )
+_TYPE_NAME = "coalesce(e.typname || '[]', t.typname::text)"
+_WITH_ELEMENT = " LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid"
 _COLUMNS = (
     "WITH RECURSIVE below AS (SELECT attnum, atttypid AS type, atttypmod AS modifier FROM pg_attribute"
     "   WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
     " UNION ALL SELECT b.attnum, t.typbasetype, CASE WHEN b.modifier < 0 THEN t.typtypmod ELSE b.modifier END"
     "   FROM below b JOIN pg_type t ON t.oid = b.type AND t.typtype = 'd')"
-    " SELECT a.attname::text, t.typname::text, b.modifier, a.attgenerated <> '' FROM below b"
-    " JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'"
+    f" SELECT a.attname::text, {_TYPE_NAME}, b.modifier, a.attgenerated <> '' FROM below b"
+    f" JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'{_WITH_ELEMENT}"
     " JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = b.attnum ORDER BY a.attnum"
 )
 _BASE_TYPES = (
     "WITH RECURSIVE below AS (SELECT oid AS asked, oid AS type FROM pg_type WHERE oid = ANY(%s::oid[])"
     " UNION ALL SELECT b.asked, t.typbasetype FROM below b JOIN pg_type t ON t.oid = b.type AND t.typtype = 'd')"
-    " SELECT b.asked::bigint, t.typname::text FROM below b JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'"
+    f" SELECT b.asked::bigint, {_TYPE_NAME} FROM below b"
+    f" JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'{_WITH_ELEMENT}"
 )
 
 

@@ -66,6 +66,8 @@ def assert_rows(shop: Shop, source: str, query: str) -> None:
 
 def comparable(value: object) -> str:
     """A text that equal values share: NaN is equal to itself, and decimals may have any scale."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(comparable, value))}]"
     if isinstance(value, Decimal):
         return f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) and value.tzinfo else repr(value)
@@ -168,8 +170,17 @@ TYPES = {
     "uuid": ("string", ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"]),
     "json": ("string", ["""'{"a": [1, "ä"],  "b": null}'"""]),
     "jsonb": ("string", ["""'{"b": 1.50, "a": {}}'"""]),
-    "integer[]": ("string", ["'{1,NULL,3}'", "'{}'", "'{{1,2},{3,4}}'"]),
-    "text[]": ("string", ["ARRAY['a,b', '\"', NULL, '']"]),
+    "integer[]": ("array<int>", ["'{1,NULL,3}'", "'{}'", "'[0:1]={5,-6}'"]),
+    "text[]": ("array<string>", ["ARRAY['a,b', '\"', NULL, '', 'NULL', E'\\\\ {\\n}']", "'{}'"]),
+    "numeric(10,2)[]": ("array<decimal(10,2)>", ["'{1.5,NULL}'"]),
+    "double precision[]": ("array<double>", ["'{Infinity,1e-300}'"]),
+    "boolean[]": ("array<boolean>", ["'{t,f,NULL}'"]),
+    "bytea[]": ("array<binary>", [r"ARRAY['\x00ff'::bytea, '']"]),
+    "timestamptz[]": ("array<timestamp>", ["ARRAY['2024-10-27 02:30:00+02'::timestamptz]"]),
+    "uuid[]": ("array<string>", ["'{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}'"]),
+    "numbers": ("array<int>", ["'{1,2}'"]),
+    "int2vector": ("string", ["'1 2'"]),
+    "box[]": ("string", ["'{(1,1),(0,0);(3,3),(2,2)}'"]),
     "inet": ("string", ["'10.0.0.0/8'", "'::1'"]),
     "cidr": ("string", ["'10.0.0.0/8'"]),
     "macaddr": ("string", ["'08:00:2b:01:02:03'"]),
@@ -193,6 +204,7 @@ SETUP = (
     "CREATE TYPE mood AS ENUM ('sad', 'so so')",
     "CREATE TYPE pair AS (a int, b text)",
     "CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)",
+    "CREATE DOMAIN numbers AS integer[]",
     "CREATE DOMAIN cents AS numeric(10,2)",
     "CREATE DOMAIN nested_domain AS positive CHECK (VALUE > 5)",
 )
@@ -217,7 +229,11 @@ def test_every_type_has_the_values_of_the_server(shop: Shop) -> None:
     insert(1)
     fields = (ID, *(Field(n, declared) for n, (declared, _) in zip(columns, TYPES.values(), strict=True)))
     read_source(shop, fields, 0)
-    shown = {"string": "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END", "float": "{0}::float8"}
+    shown = {
+        "string": "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END",
+        "array<string>": "{0}::text[]",
+        "float": "{0}::float8",
+    }
     as_texts = [
         shown.get(declared, "{0}").format(name) for name, (declared, _) in zip(columns, TYPES.values(), strict=True)
     ]
@@ -241,6 +257,8 @@ def test_every_type_has_the_values_of_the_server(shop: Shop) -> None:
         ("date", "date", "'0044-03-15 BC'"),
         ("timestamp", "timestamp_ntz", "'-infinity'"),
         ("timestamptz", "timestamp", "'infinity'"),
+        ("integer[]", "array<int>", "'{{1,2},{3,4}}'"),
+        ("date[]", "array<date>", "'{2024-01-01,infinity}'"),
     ],
 )
 @pytest.mark.parametrize("at_first", [True, False])
