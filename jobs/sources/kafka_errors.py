@@ -121,7 +121,8 @@ class KafkaUnavailableError(RetryableError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: Kafka at {self.servers} did not answer: {self.reason}. Nothing was read; retry."
+            f"source {self.source!r}: Kafka at {self.servers} did not answer: {self.reason}. Nothing was read. Check "
+            "kafka.bootstrap.servers and the brokers. The next run tries again."
         )
 
 
