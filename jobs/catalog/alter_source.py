@@ -42,8 +42,9 @@ from tussock.jobs.logical.statements import (
     SetSourceOptions,
 )
 from tussock.jobs.sources.base import OptionEffect
+from tussock.jobs.sources.deliveries import folders_of
 from tussock.jobs.sources.files import FileSource
-from tussock.jobs.sources.keyed import has_envelopes
+from tussock.jobs.sources.keyed import deliveries_in, has_envelopes, takes_whole_deliveries
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
 from tussock.statestore.errors import InputError
@@ -166,6 +167,7 @@ def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog
     to = msgspec.structs.replace(before, options=options)
     if "path" in changed:
         to = msgspec.structs.replace(to, relative=statement.relative)
+        _require_same_names(before, to)
     if of_rows:
         were = {o: before.options[o] for o in of_rows if o in before.options}
         undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), NOT_SETTLED)
@@ -176,6 +178,23 @@ def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog
     if statement.declared:
         created = msgspec.structs.replace(created, options=options, relative=to.relative)
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+
+
+def _require_same_names(before: CreateSource, to: CreateSource) -> None:
+    """Require that the files of a source keep their names in positions. Raises: CannotAlterSourceError."""
+    is_ordered = before.keyed is not None or takes_whole_deliveries(before)
+    if not is_ordered or not reader_of(before).hidden(before):  # without hidden columns, it has no files
+        return
+    folder = folders_of(before)[0]
+    if folders_of(to)[0] == folder and deliveries_in(to) == deliveries_in(before):
+        return
+    what = "deliveries" if takes_whole_deliveries(before) else "changes"
+    raise CannotAlterSourceError(
+        before.name,
+        f"option path is fixed as far as its first wildcard ({folder}) and in its placeholders: the names of the files "
+        f"below this folder order its {what}, also those that it has taken. Put new files below the folder, or drop "
+        "the source and create it again",
+    )
 
 
 def _tried_again(relation: Relation, to: CreateSource) -> Relation:

@@ -310,12 +310,15 @@ class KeyedChangesExecutor:
         return _Latest(pc.coalesce(one_array(live.rows.column(-1)), position), ~np.asarray(live.found), rows)
 
     def _decided_by(self, position: pa.Array, gone: pa.Table, ids: Positions) -> _Flags:
-        """(keys,) whether the change that decided a key is taken back."""
-        found = np.zeros(len(position), np.bool_)
+        """(keys,) whether the change that decided a key is taken back.
+
+        It may be any change of a key without a known one: the history still contains a deletion that is forgotten.
+        """
+        decided = np.zeros(len(position), np.bool_)
         if gone.num_rows:
             same = pc.equal(position.take(pa.array(ids)), one_array(gone.column(-1)))
-            found[ids[np.asarray(pc.fill_null(same, False))]] = True
-        return found
+            decided[ids[np.asarray(pc.fill_null(same, True))]] = True
+        return decided
 
     def _with_omitted(self, come: pa.Table, ids: Positions, rows: pa.Table) -> pa.Table:
         """The changes with the values that they omit. `rows`: (keys,) the present ones."""

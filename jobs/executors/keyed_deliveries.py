@@ -277,13 +277,16 @@ class KeyedDeliveriesExecutor:
         scope_of_present, scope_of_come = self._scopes_of(present, come, scopes)
         counts = rank == scopes.now[scope_of_come]
         arrived = self._newest_by_key(come, of_come, np.where(counts, rank, _NONE), len(first), scopes)
+        named = np.full(len(first), _NONE)  # the newest delivery with the key, in whichever scope
+        np.maximum.at(named, of_come, rank)
+        arrived[_ranks_at(rank, arrived) < named] = _NONE
         before = np.full(len(first), _NONE)
         before[of_present] = np.arange(present.num_rows)
         survives = before != _NONE
         survives[of_present] &= ~scopes.replaced[scope_of_present]
         newer = np.full(len(first), _NONE)
         newer[of_present] = scopes.was[scope_of_present]
-        stays = survives & ((arrived == _NONE) | (newer > _ranks_at(rank, arrived)))
+        stays = survives & (newer > named)
         self._count_late(come, ~counts | stays[of_come])
         had, has = before != _NONE, stays | (arrived != _NONE)
         both = np.flatnonzero(had & ~stays & (arrived != _NONE))

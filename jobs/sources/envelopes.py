@@ -18,8 +18,12 @@ DuckDB takes the JSON apart, by whole columns. A record that is no envelope, or 
 returned with a reason.
 """
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import md5
+from uuid import UUID
 
 import duckdb
 import msgspec
@@ -55,6 +59,19 @@ _FLATTEN = (
     "`after` is a text, as the connector for MongoDB writes it. Let its transform ExtractNewDocumentState flatten the "
     "documents, and read them with changes 'operations' and op_column '__op'"
 )
+
+
+def _omitted_texts() -> pa.Array:
+    """All texts of an omitted value. In an array of numbers, each byte of Debezium's text is an element."""
+    uuid = UUID(bytes=md5(_OMITTED.encode(), usedforsecurity=False).digest(), version=3)  # as Java makes it of bytes
+    in_base64 = (base64.b64encode(bytes([byte])).decode() for byte in _OMITTED.encode())
+    elements: Sequence[Sequence[object]] = (
+        *([text] for text in (_OMITTED, _OMITTED_BYTES, str(uuid))),
+        *([make(byte) for byte in _OMITTED.encode()] for make in (int, float, str)),
+        list(in_base64),
+    )
+    nested = (*elements, {_OMITTED: _OMITTED})  # the last one is of an hstore
+    return pa.array([_OMITTED, _OMITTED_BYTES, *(json.dumps(value, separators=(",", ":")) for value in nested)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +262,10 @@ def _columns_of_schema(
     if named is None:
         reasons.insert(0, pa.repeat("the schema of the envelope is damaged", len(is_deletion)))
         named = {}
-    columns = []
+    columns, omitted_texts = list[pa.Array](), _omitted_texts()
     for c, field in enumerate(fields):
         texts, kinds = (_element(taken[name], c) for name in ("texts", "kinds"))
-        omitted = pc.is_in(texts, pa.array([_OMITTED, _OMITTED_BYTES]))
+        omitted = pc.is_in(texts, omitted_texts)
         texts = pc.if_else(omitted, _element(taken["texts_before"], c), texts)
         still = pc.and_(omitted, texts.is_null())
         omits = f"column {field.name!r} was not changed, so Debezium omits its value: set REPLICA IDENTITY FULL"

@@ -83,6 +83,7 @@ _DRIVERS = {
     "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
 }
 _DUMP = re.compile(r"\d{10}")
+_MICROSECONDS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
 class DatabaseReadError(InputError):
@@ -279,10 +280,15 @@ def _read_table(source: CreateSource, spark: "SparkSession") -> "DataFrame":
 
 
 def _digest_of(frame: "DataFrame") -> str:
-    """A digest of the rows in any order: their number, and the sum of their hashes."""
-    row = frame.selectExpr(
-        "count(*) AS rows", "sum(CAST(xxhash64(to_json(struct(*))) AS DECIMAL(20, 0))) AS digest"
-    ).head()
+    """A digest of the rows in any order: their number, and the sum of their hashes.
+
+    By default, the times in Spark's JSON end with the millisecond.
+    """
+    formats = ", ".join(
+        map(string_text, ("timestampFormat", f"{_MICROSECONDS}XXX", "timestampNTZFormat", _MICROSECONDS))
+    )
+    text = f"to_json(struct(*), map({formats}))"
+    row = frame.selectExpr("count(*) AS rows", f"sum(CAST(xxhash64({text}) AS DECIMAL(20, 0))) AS digest").head()
     assert row is not None
     return f"{row['rows']} {row['digest']}"
 

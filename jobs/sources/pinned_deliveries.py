@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import msgspec
 
 from tussock.jobs.sources.deliveries import Deliveries
-from tussock.jobs.sources.file_portions import renumber_file
 from tussock.jobs.sources.pins import PinnedFile, mark_of
 
 
@@ -65,7 +64,7 @@ def next_delivery(
     if not deliveries.by_key and order > newest:
         goes = tuple(map(_replaced, read))
     elif deliveries.by_key and (more := [f for f in read if deliveries.order_of(f.path) == order]):
-        goes, again = _read_again(more, comes)
+        goes, again = _read_again(more)
         comes += again
     return ChosenDelivery(goes, comes, skipped, notes)
 
@@ -97,7 +96,7 @@ def restated_deliveries(
         if newest in touched and newest not in there:
             before = max((of(file.path) for file in left), default=b"")
             more += [file for file in left if of(file.path) == before]
-    again = _read_again(more, comes)
+    again = _read_again(more)
     return ChosenDelivery((*goes, *again[0]), (*comes, *again[1]))
 
 
@@ -115,21 +114,15 @@ def _delivery_before(
     older = _by_delivery(deliveries, (f for f in taken if f.kept and deliveries.order_of(f.path) < newest))
     if not older:
         return ()
-    files = older[max(older)]
-    first = max(file.number for file in taken) + 1
-    numbers = {file.number: first + n for n, file in enumerate(files)}
-    again = (renumber_file(file, numbers) for file in files)
-    return tuple(msgspec.structs.replace(file, rows=True, accepted="") for file in again)
+    return tuple(msgspec.structs.replace(file, rows=True, accepted="") for file in older[max(older)])
 
 
-def _read_again(
-    files: Sequence[PinnedFile], comes: Sequence[PinnedFile]
-) -> tuple[tuple[PinnedFile, ...], tuple[PinnedFile, ...]]:
-    """Taken files, taken back and read again from their kept bytes, numbered after the files that come."""
-    first = max((file.number for file in (*files, *comes)), default=-1) + 1
-    numbers = {file.number: first + n for n, file in enumerate(files)}
-    goes = tuple(msgspec.structs.replace(file, weight=-1) for file in files)
-    return goes, tuple(renumber_file(file, numbers) for file in files)
+def _read_again(files: Sequence[PinnedFile]) -> tuple[tuple[PinnedFile, ...], tuple[PinnedFile, ...]]:
+    """Taken files, taken back and read again from their kept bytes.
+
+    They keep their numbers, which decide the options and columns by which they are read.
+    """
+    return tuple(msgspec.structs.replace(file, weight=-1) for file in files), tuple(files)
 
 
 def _replaced(file: PinnedFile) -> PinnedFile:

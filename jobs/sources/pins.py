@@ -50,6 +50,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: str = ""  # where these bytes are kept (kept.py); empty: only at `path`
     weight: int = 1  # of each of its rows; -1 takes them back
     rows: bool = True  # False: it was skipped, or its rows were taken back although the file exists
+    withdrawn: bool = False  # in a barrier: no delivery brings its rows back, so its bytes are not kept any longer
     accepted: str = ""  # `mark_of` the changed content that was accepted; empty: no change is accepted
     store: str = ""  # during a read: the store that contains `kept`, which is read instead of `path`
     modified: int = 0  # of an object: its last change when it was pinned, Unix ms; 0: unknown, or in the ETag

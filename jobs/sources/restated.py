@@ -237,9 +237,8 @@ def _existing_file(source: CreateSource, path: str) -> ListedFile | None:
 
 def _withdraw_file(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
     """Mark a file's rows as taken back. Its current content is not read again."""
-    return msgspec.structs.replace(
-        was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag)
-    )
+    accepted = "" if there is None else mark_of(there.path, there.size, there.etag)
+    return msgspec.structs.replace(was, weight=-1, withdrawn=True, accepted=accepted)
 
 
 def _similar_text(near: Sequence[str]) -> str:

@@ -265,7 +265,7 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
         "etag": [f.etag if has_all or not f.accepted else f.accepted.partition(" ")[2] for f in files],
         "epoch": [epoch if "ingested" in known else _epoch_at(f.ingested, epoch) for f in files],
         "number": [f.number if f.portions is None else f.portions.taken[-1].number for f in files],
-        "kept": [f.kept for f in files],
+        "kept": ["" if f.withdrawn else f.kept for f in files],
         "unread": [not f.rows or f.weight < 0 for f in files],
         "accepted": [f.accepted for f in files],
         "modified": [f.modified for f in files],

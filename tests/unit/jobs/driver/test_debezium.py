@@ -1,5 +1,6 @@
 """Debezium's envelopes in files and topics. No Spark."""
 
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -160,8 +161,23 @@ def test_a_null_key_of_a_topic_goes_to_the_rejects() -> None:
     assert (place, offset, reason, raw) == ("t-3", 1, "column 'key' of the key is NULL", "w")
 
 
-def test_an_omitted_value_is_taken_from_the_before_image() -> None:
-    omitted = {"id": 1, "name": "__debezium_unavailable_value"}
+OMITTED = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        OMITTED,
+        base64.b64encode(OMITTED.encode()).decode(),
+        [OMITTED],
+        ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],  # Java's UUID.nameUUIDFromBytes
+        list(OMITTED.encode()),
+        [float(byte) for byte in OMITTED.encode()],
+        {OMITTED: OMITTED},
+    ],
+)
+def test_an_omitted_value_is_taken_from_the_before_image(value: object) -> None:
+    omitted = {"id": 1, "name": value}
     found = changes_of(topic(FEW), [({"id": 1}, envelope("u", {"id": 1, "name": "long"}, omitted))])
     assert shown(found) == [(1, "long", False)]
 

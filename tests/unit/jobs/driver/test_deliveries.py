@@ -25,7 +25,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.executors import keyed_deliveries
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
 from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.keyed import deliveries_in
@@ -299,6 +299,51 @@ def test_a_late_delivery_does_not_take_back_a_row_that_a_newer_one_has_moved(tmp
         advance_store(LocalRunner(), meta)
     assert rows(meta, "customers") == [(1, 3, 3, "DE"), (12, 1, 1, "CH"), (13, 1, 1, "DE")]
     assert late_changes(meta) == 1
+
+
+def test_a_row_that_a_newer_delivery_moved_stays_away_after_a_correction_of_another_one(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, CreateSource("customers", "parquet", FIELDS, customers(folder, "scope").options, keyed=KeyedBy((0,))))
+    deliveries: list[list[Record]] = [[(1, 1, 1, "B")], [(1, 2, 2, "A"), (5, 1, 1, "A")], [(5, 2, 2, "A")]]
+    for day, records in enumerate([*deliveries, [(9, 1, 1, "C")]]):
+        write(folder / f"{day}/a.parquet", records)
+        advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(5, 2, 2, "A"), (9, 1, 1, "C")]
+    write(folder / "3/a.parquet", [(9, 1, 2, "C")])
+    restate(meta, "customers", folder / "3/a.parquet")
+    assert rows(meta, "customers") == [(5, 2, 2, "A"), (9, 1, 2, "C")]
+
+
+def test_a_withdrawn_delivery_does_not_return_when_a_newer_one_is_withdrawn(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, "no key"), *VIEWS)
+    for day in (1, 2, 3):
+        write(folder / f"{day}/a.parquet", [(day, 1, 1, "A")])
+        advance_store(LocalRunner(), meta)
+        if day > 1:  # the file stays
+            restate(meta, "customers", folder / f"{day}/a.parquet", gone=True)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
+
+
+@pytest.mark.parametrize("kind", ["scope", "no key"])
+def test_a_delivery_is_read_again_with_the_options_of_its_first_reading(tmp_path: Path, kind: str) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    parquet = customers(folder, kind, path="{day}/*.csv", header="true", sep=",")
+    source = CreateSource("customers", "csv", FIELDS, parquet.options, keyed=parquet.keyed)
+    for day, sep in ((1, ","), (2, ";")):
+        (folder / str(day)).mkdir(parents=True)
+        (folder / f"{day}/a.csv").write_text(sep.join("idnvs").replace(f"i{sep}d", "id") + f"\n{sep.join('111A')}\n")
+    (folder / "2/a.csv").rename(tmp_path / "2.csv")
+    append(meta, source, *VIEWS)
+    advance_store(LocalRunner(), meta)
+    append(meta, SetSourceOptions("customers", source.options, source.options | {"sep": ";"}))
+    advance_store(LocalRunner(), meta)
+    (tmp_path / "2.csv").rename(folder / "2/a.csv")
+    advance_store(LocalRunner(), meta)
+    restate(meta, "customers", folder / "2/a.csv", gone=True)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,8 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, new_store, open_store, restate, rows
 from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.catalog.alter_source import CannotAlterSourceError
+from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
@@ -185,6 +187,40 @@ def test_a_deleted_key_remembers_its_sequence_for_the_period_of_tombstones(
     advance_store(LocalRunner(), meta)
     assert rows(meta, "customers") == [*([] if remembered else [(1, 8, 8, "late")]), (2, 5, 2, "other")]
     assert late_changes(meta) == int(remembered)
+
+
+def test_a_correction_brings_a_row_back_whose_deletion_is_forgotten(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write(folder / "a.parquet", [(1, 5, 1, "old"), (2, 5, 2, "other")])
+    append(new_store(tmp_path / "store"), customers(folder, sequence_by="n"))
+    advance_store(LocalRunner(), store_at(tmp_path / "store", NOW_MS - 1))
+    write(folder / "b.parquet", [(1, 9, None, "gone"), (2, 9, None, "gone"), (3, 1, 1, "x")])  # type: ignore[list-item]
+    advance_store(LocalRunner(), store_at(tmp_path / "store", NOW_MS))
+    write(folder / "c.parquet", [(2, 10, None, "gone")])  # type: ignore[list-item]
+    advance_store(LocalRunner(), store_at(tmp_path / "store", NOW_MS + 1))
+    meta = store_at(tmp_path / "store", NOW_MS + 8 * DAY_MS)
+    write(folder / "b.parquet", [(3, 1, 1, "x")])
+    restate(meta, "customers", folder / "b.parquet")
+    assert rows(meta, "customers") == [(1, 5, 1, "old"), (3, 1, 1, "x")]
+
+
+@pytest.mark.parametrize("changes", ["upsert", "snapshot"])
+def test_a_path_keeps_the_folder_whose_names_order_the_changes(tmp_path: Path, changes: str) -> None:
+    folder, meta = tmp_path / "in/2025", new_store(tmp_path / "store")
+    folder.parent.mkdir()
+    write(folder / "1.parquet", [(1, 1, 1, "a")])
+    source = customers(folder) if changes == "upsert" else dumps(folder)
+    append(meta, source)
+    advance_store(LocalRunner(), meta)
+    catalog = meta.read_latest().catalog
+    allowed = source.options | {"path": f"{folder}/*.parquet"}
+    apply_statement(catalog, SetSourceOptions("customers", source.options, allowed), 2)
+    for path in (f"{tmp_path}/in/*/*.parquet", f"{tmp_path}/in/2026"):
+        other = SetSourceOptions("customers", source.options, source.options | {"path": path})
+        with pytest.raises(
+            CannotAlterSourceError, match=f"as far as its first wildcard \\({re.escape(str(folder))}\\)"
+        ):
+            apply_statement(catalog, other, 2)
 
 
 def test_late_changes_are_dropped_and_counted(tmp_path: Path) -> None:
