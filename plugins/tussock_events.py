@@ -33,7 +33,7 @@ from tussock.jobs.settings.publishing import PublishSettings
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from tussock.jobs.operations.news import Told
+    from tussock.jobs.operations.news import LastEvent
 
 log = logging.getLogger(__name__)
 
@@ -191,19 +191,19 @@ def task_states(dag_id: str, run_id: str, tasks: Sequence[str]) -> Mapping[str, 
     return {task: of_run[task] for task in tasks if task in of_run}
 
 
-def _last_told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
+def _last_told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "LastEvent":
     """The last epoch that Airflow has an event for.
 
     If events are partitioned by day, each run emits its own event, even if another run reported its rows.
     """
-    from tussock.jobs.operations.news import Told
+    from tussock.jobs.operations.news import LastEvent
 
     limit = _LOOK_BACK if day is None else _LOOK_BACK_FOR_PARTITION
     events = newest_events(asset, limit)
     told = [str((event.extra or {}).get("epoch", "")) for event in events]
     run = context["dag_run"].run_id
     mine = day is None or any(event.partition_key == day and event.source_run_id == run for event in events)
-    return Told(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=not mine)
+    return LastEvent(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=not mine)
 
 
 def _changed_sources(
@@ -211,7 +211,7 @@ def _changed_sources(
 ) -> Iterator[tuple[Asset, Extra]]:
     from tussock.jobs.operations.news import source_news
 
-    def last_told(source: str) -> "Told":
+    def last_told(source: str) -> "LastEvent":
         return _last_told(context, asset_of(pipeline.name, source), interval.day)
 
     for source in source_news(open_pipeline_store(pipeline.name), last_told, run_of(context)):

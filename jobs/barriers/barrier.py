@@ -24,7 +24,7 @@ from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources.base import Asked, Pins, TimeZones, Together
+from tussock.jobs.sources.base import PinRequest, Pins, TimeZones, Together
 from tussock.jobs.sources.files import NewColumns
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import takes_whole_deliveries
@@ -191,18 +191,18 @@ class Pinning:
     # By relation and byte limit: `plan_barrier` runs twice, and lists no source again.
     pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
-    shared: dict[object, object] = field(default_factory=dict)  # see Asked
+    shared: dict[object, object] = field(default_factory=dict)  # see PinRequest
 
     @property
     def version(self) -> HummockVersion:
         """The version before the barrier."""
         return self.base.version
 
-    def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
+    def make_request(self, source: CreateSource, max_bytes: int | None) -> PinRequest:
         """Return the request to a source's reader. An epoch takes one delivery of a whole source, undivided."""
         if takes_whole_deliveries(source):
-            return Asked(self.interval, skip=self.detour.skip_files)
-        return Asked(self.interval, max_bytes, most=self.max_epoch_bytes, skip=self.detour.skip_files)
+            return PinRequest(self.interval, skip=self.detour.skip_files)
+        return PinRequest(self.interval, max_bytes, most=self.max_epoch_bytes, skip=self.detour.skip_files)
 
     def has_input(self) -> bool:
         """Return whether there is input.
@@ -302,10 +302,10 @@ class Pinning:
                     return Pinned(Pins(), (*others, *still))
             if new_columns_mode(statement) is NewColumns.HOLD:
                 refuse_new_columns(statement, reader.waiting(statement, taken, self.interval))
-            asked = replace(
+            request = replace(
                 self.make_request(statement, max_bytes), together=self.together(source, catalog), shared=self.shared
             )
-            return Pinned(reader.pin(statement, taken, asked, keeper_of(self.meta, self.base)), others)
+            return Pinned(reader.pin(statement, taken, request, keeper_of(self.meta, self.base)), others)
         except (InputError, SourceAwayError) as err:
             hold = hold_of(err, wanted)
             log.warning("source %s is held: %s", source.name, hold.reason)

@@ -17,14 +17,14 @@ _LAST_EPOCHS = 10  # number of epochs in which a run searches for its own
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LastEvent:
     """The last event of a relation. `epoch` is 0 without one; `again` requests a second event of the same epoch."""
 
     epoch: int = 0
     again: bool = False
 
 
-Asked = Callable[[str], Told]
+FindLastEvent = Callable[[str], LastEvent]
 """Returns the last event of a relation, by name."""
 
 
@@ -50,7 +50,7 @@ class SourceNews:
     own: bool
 
 
-def source_news(at: PipelineStore, last_told: Asked, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
+def source_news(at: PipelineStore, last_told: FindLastEvent, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
     """Return the sources with intake in the committed epochs since the newest event of any source.
 
     A caller that reports one source must report all of them, at the same epoch.
@@ -122,7 +122,7 @@ class _SourceIntakes:
         return tuple(taken for taken in self.intakes.entries if taken.source == source.id)
 
 
-def view_news(at: PipelineStore, last_told: Asked) -> Publication:
+def view_news(at: PipelineStore, last_told: FindLastEvent) -> Publication:
     """Return the views whose published rows differ from the rows of their last event. Empty before the first publish.
 
     Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
@@ -147,7 +147,7 @@ def view_news(at: PipelineStore, last_told: Asked) -> Publication:
     return Publication(epoch, shown.id, tuple(published_views(record, since, changed)), dict(held))
 
 
-def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, told: Told) -> int | None:
+def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, told: LastEvent) -> int | None:
     """Return the epoch since which the view has news, 0 if the whole view is new, None without news."""
     lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a backup
     if not (lost or told.again or (told.epoch < version.published and not _is_resting(version, view, told.epoch))):

@@ -71,7 +71,7 @@ def pinned_alone() -> Sequence[tuple[CreateSource, StorageTable | None]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PinRequest:
     """The input that a new barrier requests from a source."""
 
     interval: Interval | None = None  # of the run; None: everything that exists
@@ -216,14 +216,14 @@ class SourceDescriber(Protocol):
 class SourcePinner(Protocol):
     """The methods that barriers use."""
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """Pin the input of the next epoch.
 
         Args:
             taken: the table of taken input at the barrier's base; None for a new source.
 
         Raises:
-            CannotRestateError: this kind of source cannot restate what `asked` requests.
+            CannotRestateError: this kind of source cannot restate what `request` requests.
         """
 
     def waiting(

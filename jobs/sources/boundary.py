@@ -26,10 +26,10 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import (
-    Asked,
     Divided,
     EngineReader,
     OptionEffect,
+    PinRequest,
     Pins,
     ReadPart,
     SourceReader,
@@ -139,10 +139,10 @@ class BoundedReader:
             return OptionEffect.AT_ONCE
         return OptionEffect.IDENTITY if option in KEYED_OPTIONS else self._reader.effect_of(option)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner."""
-        asked = replace(asked, deliveries=deliveries_in(source))
-        return cast(Pins, _guard_method(self._reader.pin, waits=True)(source, taken, asked, keeper))
+        request = replace(request, deliveries=deliveries_in(source))
+        return cast(Pins, _guard_method(self._reader.pin, waits=True)(source, taken, request, keeper))
 
     @property
     def engine(self) -> EngineReader | None:

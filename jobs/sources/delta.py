@@ -33,11 +33,11 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
-    Asked,
     EngineReader,
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     RowPlace,
 )
@@ -158,7 +158,7 @@ class DeltaTables(ChangingRows):
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
         The HEAD requests find files that VACUUM has removed, before an epoch runs in vain.
@@ -166,29 +166,29 @@ class DeltaTables(ChangingRows):
         Raises: the errors of delta_errors.py; CannotRestateError. Cost: the table's log since its last checkpoint, and
         one HEAD request per file to read.
         """
-        if asked.restated is not None:
+        if request.restated is not None:
             raise CannotRestateError(
                 source.name, "a Delta table's log records its changes, so write the correction into the table"
             )
-        if asked.only_skipped or asked.skip:
-            self._refuse_skip(source, asked.skip)
-        if asked.only_skipped:
+        if request.only_skipped or request.skip:
+            self._refuse_skip(source, request.skip)
+        if request.only_skipped:
             return Pins()
         before, place = newest_taken(taken), place_of_table(source)
         if before is None or before.end is not None:
-            return self._pin_snapshot(source, before, asked)
+            return self._pin_snapshot(source, before, request)
         snapshot = self._require_readable(source, place.read_snapshot())
         commits = self._new_commits(source, before, snapshot)
         if not commits:
             return Pins()
-        commits = _fitting_commits(commits, asked.max_bytes)
+        commits = _fitting_commits(commits, request.max_bytes)
         pieces = sum_commits(commits)
         nbytes, last = sum(p.size for p in pieces), commits[-1].version
         pinned = PinnedVersions(place.root, _id_after(before.table, commits), last, nbytes, before.version)
         files = self._require_files(source, place, before, pieces)
         return _pins_of(pinned, reasons_of_files(source, snapshot.columns, pieces, files))
 
-    def _pin_snapshot(self, source: CreateSource, before: DeltaTaken | None, asked: Asked) -> Pins:
+    def _pin_snapshot(self, source: CreateSource, before: DeltaTaken | None, request: PinRequest) -> Pins:
         """Pin the next portion of the first version. Cost: `next_portion`, and a HEAD request per file."""
         place = place_of_table(source)
         snapshot = self._first_snapshot(source, before)
@@ -196,7 +196,7 @@ class DeltaTables(ChangingRows):
         pieces = snapshot.list_pieces()
         files = self._require_files(source, place, before, pieces[start.files :])
         there = [*(PinnedFile(place.file_path(p.path), p.size, "", 0) for p in pieces[: start.files]), *files]
-        portion = next_portion(there, start, asked, lambda file: measure_parquet(file, source.options))
+        portion = next_portion(there, start, request, lambda file: measure_parquet(file, source.options))
         chosen = files_between(len(pieces), start, portion.end)
         pinned = PinnedVersions(
             place.root,

@@ -15,12 +15,12 @@ import pyarrow as pa
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
-    Asked,
     ByPosition,
     Identity,
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     Restated,
     RowPlace,
@@ -286,46 +286,48 @@ class FileSource:
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
         Raises: MissingPathError, ChangedFileError, CannotRestateError. Cost: one listing and one batched read of the
         taken files; for new files the cost of `recorded_etag`, and the keeper's if the source retains them.
         """
-        if asked.only_skipped and not asked.skip:
+        if request.only_skipped and not request.skip:
             return Pins()
-        if asked.restated is not None:
-            return self._pin_restated(source, taken, asked.restated, asked, keeper)
-        listed = self._list_wanted(source, asked)
-        if asked.only_skipped:
-            listed = tuple(f for f in listed if f.path in asked.skip)
+        if request.restated is not None:
+            return self._pin_restated(source, taken, request.restated, request, keeper)
+        listed = self._list_wanted(source, request)
+        if request.only_skipped:
+            listed = tuple(f for f in listed if f.path in request.skip)
         comparison = compare_listing(listed, taken, source.first_number)
-        named = [c for c in comparison.changed if c.was.path in asked.skip]
-        same, other = _with_same_bytes(source, [c for c in comparison.changed if c.was.path not in asked.skip])
-        changed = self._to_restate(source, other, asked.interval)
+        named = [c for c in comparison.changed if c.was.path in request.skip]
+        same, other = _with_same_bytes(source, [c for c in comparison.changed if c.was.path not in request.skip])
+        changed = self._to_restate(source, other, request.interval)
         passed_over = [
             *(_end_unfinished(_accept_content(c)) for c in named),
             *(_accept_content(c) for c in same if c.was.kept),
         ]
         goes, comes = exchange_files(changed, comparison.next_number)
-        if asked.deliveries is not None:
+        if request.deliveries is not None:
             return self._pin_delivery(
                 source,
-                self._choose_delivery(source, asked, taken, goes, comes, comparison.new),
+                self._choose_delivery(source, request, taken, goes, comes, comparison.new),
                 passed_over,
-                asked,
+                request,
                 keeper,
             )
-        if asked.most is not None:
+        if request.most is not None:
             comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
-        further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in asked.skip]
+        further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in request.skip]
         number = comparison.next_number + len(comes)
-        begun = [next_portion(f, n, rest=asked.most is None) for n, f in enumerate(further, start=number)]
-        new = self._that_fit(source, [*begun, *comparison.new], asked)
-        unread = [_without_rows(f) for f in new if f.path in asked.skip]
+        begun = [next_portion(f, n, rest=request.most is None) for n, f in enumerate(further, start=number)]
+        new = self._that_fit(source, [*begun, *comparison.new], request)
+        unread = [_without_rows(f) for f in new if f.path in request.skip]
         changed_too = {f.path for f in passed_over}
-        unread += [end_portions(f) for f in comparison.unfinished if f.path in asked.skip and f.path not in changed_too]
-        read = [f for f in new if f.path not in asked.skip]
+        unread += [
+            end_portions(f) for f in comparison.unfinished if f.path in request.skip and f.path not in changed_too
+        ]
+        read = [f for f in new if f.path not in request.skip]
         return _pins_of(
             [*goes, *self._keep_files(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread]
         )
@@ -333,17 +335,17 @@ class FileSource:
     def _choose_delivery(
         self,
         source: CreateSource,
-        asked: Asked,
+        request: PinRequest,
         taken: StorageTable | None,
         goes: Sequence[PinnedFile],
         comes: Sequence[PinnedFile],
         new: Sequence[PinnedFile],
     ) -> ChosenDelivery:
         """Return the files of the epoch's delivery. Changed files come first, and new ones wait for the next epoch."""
-        assert asked.deliveries is not None
+        assert request.deliveries is not None
         if not (goes or comes or new):
             return ChosenDelivery()
-        deliveries, files = asked.deliveries, () if taken is None else taken_files(taken)
+        deliveries, files = request.deliveries, () if taken is None else taken_files(taken)
         restated = restated_deliveries(deliveries, goes, comes, files)
         if restated.goes or restated.comes:
             return restated
@@ -354,14 +356,14 @@ class FileSource:
         source: CreateSource,
         chosen: ChosenDelivery,
         passed_over: Sequence[PinnedFile],
-        asked: Asked,
+        request: PinRequest,
         keeper: Keeper,
     ) -> Pins:
         """Pin the files of a delivery."""
         unread = [
-            _without_rows(f) for f in with_content([*chosen.late, *(f for f in chosen.comes if f.path in asked.skip)])
+            _without_rows(f) for f in with_content([*chosen.late, *(f for f in chosen.comes if f.path in request.skip)])
         ]
-        comes = [f for f in chosen.comes if f.path not in asked.skip]
+        comes = [f for f in chosen.comes if f.path not in request.skip]
         pinned = [*(f for f in comes if f.kept), *with_content([f for f in comes if not f.kept])]
         pins = _pins_of([*chosen.goes, *self._keep_files(source, pinned, keeper)], [*passed_over, *unread])
         return replace(pins, late=chosen.notes)
@@ -370,24 +372,26 @@ class FileSource:
         """Return the number of records of a file, and their decoded bytes."""
         raise NotImplementedError
 
-    def _that_fit(self, source: CreateSource, waiting: Sequence[PinnedFile], asked: Asked) -> Sequence[PinnedFile]:
+    def _that_fit(
+        self, source: CreateSource, waiting: Sequence[PinnedFile], request: PinRequest
+    ) -> Sequence[PinnedFile]:
         """Return the first files or portions that the epoch reads, measured and with their recorded ETags.
 
         Raises: FileTooLargeError for the first file. Another one is left to a later epoch.
         """
-        chosen = fitting_files(waiting, asked.max_bytes)  # by bytes on storage, which a cost rarely undercuts
-        if asked.most is None:
+        chosen = fitting_files(waiting, request.max_bytes)  # by bytes on storage, which a cost rarely undercuts
+        if request.most is None:
             return with_content(chosen)
         measures = map_in_threads(lambda f: self._measure_file(source, f), chosen)
         portions: list[PinnedFile] = []
         for file, measure in zip(chosen, measures, strict=True):
             try:
-                portions.append(file if measure is None else first_portion(file, measure, asked.most))
+                portions.append(file if measure is None else first_portion(file, measure, request.most))
             except FileTooLargeError:
                 if not portions:
                     raise
                 break
-        return with_content(fitting_files(portions, asked.max_bytes))
+        return with_content(fitting_files(portions, request.max_bytes))
 
     def _measure_file(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
         """Return the measure of a file; None if it is known, or if the file is damaged, which its reader reports."""
@@ -403,19 +407,19 @@ class FileSource:
         return True
 
     def _pin_restated(
-        self, source: CreateSource, taken: StorageTable | None, restated: Restated, asked: Asked, keeper: Keeper
+        self, source: CreateSource, taken: StorageTable | None, restated: Restated, request: PinRequest, keeper: Keeper
     ) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
 
         def list_files() -> Sequence[ListedFile]:
-            return self._list_wanted(source, Asked(restated.interval))
+            return self._list_wanted(source, PinRequest(restated.interval))
 
         goes, comes = restated_files(
             source, taken, restated, list_files, retained=retains_files(source), by_name=self.reads_names(source)
         )
-        if asked.deliveries is not None and not restated.options:
-            chosen = self._choose_delivery(source, asked, taken, goes, comes, ())
-            return self._pin_delivery(source, chosen, (), asked, keeper)
+        if request.deliveries is not None and not restated.options:
+            chosen = self._choose_delivery(source, request, taken, goes, comes, ())
+            return self._pin_delivery(source, chosen, (), request, keeper)
         kept = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
         return _pins_of([*goes, *kept], [])
 
@@ -445,7 +449,7 @@ class FileSource:
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        listed = self._list_wanted(source, Asked(interval))
+        listed = self._list_wanted(source, PinRequest(interval))
         comparison = compare_listing(listed, taken, source.first_number)
         _, other = _with_same_bytes(source, comparison.changed)
         restated = (c.now for c in self._to_restate(source, other, interval))
@@ -497,14 +501,14 @@ class FileSource:
         read = [kept[f.path] if f.path in kept and f.weight > 0 else f for f in read]
         return _pins_of(read, [*files_of(held.unread), *skipped, *again])
 
-    def _list_wanted(self, source: CreateSource, asked: Asked) -> tuple[ListedFile, ...]:
+    def _list_wanted(self, source: CreateSource, request: PinRequest) -> tuple[ListedFile, ...]:
         """List the existing files; none if they may appear later. Raises MissingPathError."""
         path, options = source.options["path"], source.options
         try:
-            return list_files(path, options, asked.interval)
+            return list_files(path, options, request.interval)
         except MissingPathError as err:
-            waits = asked.only_skipped or _may_be_missing(source)
-            if not waits and (asked.interval is None or not has_interval(path)):
+            waits = request.only_skipped or _may_be_missing(source)
+            if not waits and (request.interval is None or not has_interval(path)):
                 raise MissingPathError(err.path, err.near, source.name) from err
             return ()  # the interval has no files yet; a later run of it reads late ones
 

@@ -25,11 +25,11 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
-    Asked,
     EngineReader,
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     RowPlace,
 )
@@ -164,7 +164,7 @@ class IcebergTables(ChangingRows):
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
         The HEAD requests find files that an expiry of snapshots has removed, before an epoch runs in vain.
@@ -172,12 +172,12 @@ class IcebergTables(ChangingRows):
         Raises: the errors of iceberg_errors.py; CannotRestateError. Cost: the metadata by which the snapshots differ
         (twice, if `max_bytes` bounds the epoch), and one HEAD request per file to read.
         """
-        if asked.restated is not None:
+        if request.restated is not None:
             reason = "an Iceberg table's snapshots record its changes, so write the correction into the table"
             raise CannotRestateError(source.name, reason)
-        if asked.only_skipped or asked.skip:
-            self._refuse_skip(source, asked.skip)
-        if asked.only_skipped:
+        if request.only_skipped or request.skip:
+            self._refuse_skip(source, request.skip)
+        if request.only_skipped:
             return Pins()
         before, table = newest_taken(taken), _load_table(source)
         waiting = self._waiting_snapshots(source, table, before)
@@ -187,10 +187,10 @@ class IcebergTables(ChangingRows):
         files = TableFiles(table, _place_of(source))
         if start is None:
             last, all_pieces = chain[-1], files.pieces_of(chain[-1])
-            portion = _next_portion(source, table, all_pieces, before, asked)
+            portion = _next_portion(source, table, all_pieces, before, request)
             pieces = pieces_between_cuts(all_pieces, _start_of(before), portion.end)
         else:
-            last, pieces = _fitting_pieces(files, start, chain, asked.max_bytes)
+            last, pieces = _fitting_pieces(files, start, chain, request.max_bytes)
             portion = SnapshotPortion(None, 0)
         if missing := missing_files(source, table, pieces):
             taken_id = 0 if start is None else start.snapshot_id
@@ -479,7 +479,7 @@ def _start_of(before: IcebergTaken | None) -> SnapshotCut:
 
 
 def _next_portion(
-    source: CreateSource, table: "Table", pieces: Sequence[LakePiece], before: IcebergTaken | None, asked: Asked
+    source: CreateSource, table: "Table", pieces: Sequence[LakePiece], before: IcebergTaken | None, request: PinRequest
 ) -> SnapshotPortion:
     """Return the portion of the first snapshot that the epoch reads. Cost: see snapshot_cuts.py."""
     folders, reading = folders_of(source, table), reading_options(source)
@@ -489,7 +489,7 @@ def _next_portion(
         require_inside(file.path, *folders)
         return measure_parquet(file, reading)
 
-    return next_portion(files, _start_of(before), asked, measure)
+    return next_portion(files, _start_of(before), request, measure)
 
 
 def _fitting_pieces(

@@ -39,7 +39,7 @@ from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.redaction import without_secrets
-from tussock.jobs.sources.base import Asked, OptionEffect, Pins
+from tussock.jobs.sources.base import OptionEffect, PinRequest, Pins
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN, MissingReferenceError, resolve_references
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
@@ -146,7 +146,7 @@ class JdbcTables(ParquetFiles):
         Path(source.options["path"]).mkdir(parents=True, exist_ok=True)
         return fields
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. Raises DatabaseReadError if the newest dump failed."""
         if (dumping := _dumping.get()) is not None and source.name not in dumping.stored:
             dumping.stored.add(source.name)
@@ -156,7 +156,7 @@ class JdbcTables(ParquetFiles):
         failed = Path(source.options["path"]) / _FAILED
         if failed.exists():
             raise DatabaseReadError(source.name, failed.read_text())
-        return super().pin(_files_of(source), taken, asked, keeper)
+        return super().pin(_files_of(source), taken, request, keeper)
 
 
 @dataclass(frozen=True, slots=True)

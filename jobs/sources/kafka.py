@@ -28,13 +28,13 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
-    Asked,
     ByPosition,
     EngineReader,
     Identity,
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     RowPlace,
 )
@@ -179,24 +179,24 @@ class KafkaTopics:
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
         Raises the errors of kafka_errors.py, CannotRestateError. Cost: three requests to the brokers.
         """
-        if asked.restated is not None:
+        if request.restated is not None:
             raise CannotRestateError(
                 source.name, "a topic's records never change: produce the correction as new records"
             )
-        if asked.only_skipped and not asked.skip:
+        if request.only_skipped and not request.skip:
             return Pins()
-        before, now = taken_offsets(taken), partitions_now(source, again=bool(asked.skip))
+        before, now = taken_offsets(taken), partitions_now(source, again=bool(request.skip))
         _require_every_record(source, now)
-        unread = [p for name in asked.skip if (p := _skip_partition(before, now, name)) is not None]
-        if asked.only_skipped:
+        unread = [p for name in request.skip if (p := _skip_partition(before, now, name)) is not None]
+        if request.only_skipped:
             return _pins_of([], unread)
         ranges = _waiting_ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
-        return _pins_of(_bound_ranges(source, ranges, asked.max_bytes), unread)
+        return _pins_of(_bound_ranges(source, ranges, request.max_bytes), unread)
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None

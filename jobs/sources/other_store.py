@@ -28,12 +28,12 @@ from tussock.jobs.settings.home import place_of, recorded_home
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.base import (
-    Asked,
     Divided,
     EngineReader,
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     ReadPart,
     RowPlace,
@@ -172,7 +172,7 @@ class OtherStores(ChangingRows):
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. Also writes or renews the pins in the other store.
 
         Removes those of earlier epochs, unless a branch follows.
@@ -180,10 +180,10 @@ class OtherStores(ChangingRows):
         Raises: the errors of other_store_errors.py; CannotRestateError. Cost: the other store's newest version, a LIST
         of its pins, and a few requests for the source's own.
         """
-        if asked.restated is not None:
+        if request.restated is not None:
             raise CannotRestateError(source.name, "the other store records its changes, so write the correction there")
-        self._refuse_skip(source, asked.skip)
-        if asked.only_skipped:
+        self._refuse_skip(source, request.skip)
+        if request.only_skipped:
             return Pins()
         meta, before = _open_store(source), newest_taken(taken)
         refuse_own_store(source, keeper.objects)

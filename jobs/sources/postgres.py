@@ -8,7 +8,7 @@ files in the store (postgres_files.py), and pins these files. So no epoch reads 
 the same bytes. The position is committed with the rows, and the slot is advanced after the commit (`release_slots`). If
 the program dies before, the changes are still in the log, and the position in the store skips them.
 
-**One position.** The sources of a slot are pinned together (`Asked.together`): each gets the changes of the same
+**One position.** The sources of a slot are pinned together (`PinRequest.together`): each gets the changes of the same
 transactions, so an epoch contains a transaction whole. If one of them cannot be read, all are held. A new source takes
 a snapshot as of a position, and the others take the log up to it.
 
@@ -28,7 +28,6 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
-    Asked,
     ByPosition,
     Divided,
     EngineReader,
@@ -36,6 +35,7 @@ from tussock.jobs.sources.base import (
     Item,
     OptionEffect,
     PinChanges,
+    PinRequest,
     Pins,
     ReadPart,
     RowPlace,
@@ -223,25 +223,25 @@ class PostgresTables:
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+    def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. The first source of a slot pins all of them.
 
         Raises: errors of postgres_errors.py. Cost: the log since the slot's position; for a new source, its table.
         """
-        if asked.only_skipped:
+        if request.only_skipped:
             return Pins()
-        if asked.restated is not None:
-            if asked.restated.items:
+        if request.restated is not None:
+            if request.restated.items:
                 raise CannotRestateError(source.name, "a table has no files: restate it with --all")
             return _pin_again(source, taken_position(taken), keeper)
         place = place_of(source)
-        if place not in asked.shared:
-            members = [_Member(other, taken_position(table)) for other, table in _members(source, taken, asked)]
+        if place not in request.shared:
+            members = [_Member(other, taken_position(table)) for other, table in _members(source, taken, request)]
             try:
-                asked.shared[place] = _pin_slot(members, keeper)
+                request.shared[place] = _pin_slot(members, keeper)
             except (TussockError, _FailedMembers) as err:  # the others are held too, without another attempt
-                asked.shared[place] = err
-        return _pins_in(asked.shared[place], source)
+                request.shared[place] = err
+        return _pins_in(request.shared[place], source)
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
@@ -370,10 +370,10 @@ def release_slots(sources: Sequence[tuple[CreateSource, StorageTable | None]]) -
 
 
 def _members(
-    source: CreateSource, taken: StorageTable | None, asked: Asked
+    source: CreateSource, taken: StorageTable | None, request: PinRequest
 ) -> list[tuple[CreateSource, StorageTable | None]]:
     """The sources of a source's slot, which are pinned with it."""
-    others = [one for one in asked.together() if place_of(one[0]) == place_of(source)]
+    others = [one for one in request.together() if place_of(one[0]) == place_of(source)]
     return others or [(source, taken)]
 
 

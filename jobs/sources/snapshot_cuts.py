@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tussock.jobs.sources.base import Asked
+from tussock.jobs.sources.base import PinRequest
 from tussock.jobs.sources.errors import FileTooLargeError
 from tussock.jobs.sources.file_portions import LEAST_PORTION_BYTES, FileRecords, fitting_files
 from tussock.jobs.sources.kept import map_in_threads
@@ -44,7 +44,7 @@ class SnapshotPortion(msgspec.Struct, frozen=True):
 
 
 def next_portion(
-    files: Sequence[PinnedFile], start: SnapshotCut, asked: Asked, measure: Callable[[PinnedFile], FileRecords]
+    files: Sequence[PinnedFile], start: SnapshotCut, request: PinRequest, measure: Callable[[PinnedFile], FileRecords]
 ) -> SnapshotPortion:
     """Return the next portion of a snapshot.
 
@@ -58,12 +58,12 @@ def next_portion(
     Cost: `measure` is called for the files whose stored bytes an epoch may read.
     """
     waiting = files[start.files :]
-    if asked.most is None:
+    if request.most is None:
         return SnapshotPortion(None, sum(file.size for file in waiting))
-    chosen = fitting_files(waiting, asked.max_bytes)
+    chosen = fitting_files(waiting, request.max_bytes)
     begun = [FileRecords(start.records, start.nbytes)] if start.rows else []
     measures = [*begun, *map_in_threads(lambda file: _measure_file(file, measure), chosen[len(begun) :])]
-    left, most, spent = asked.max_bytes or 0, max(asked.most, LEAST_PORTION_BYTES), 0
+    left, most, spent = request.max_bytes or 0, max(request.most, LEAST_PORTION_BYTES), 0
     for place, (file, records) in enumerate(zip(chosen, measures, strict=True), start.files):
         first = start.rows if place == start.files else 0
         cost = records.cost * (records.records - first) // records.records

@@ -22,7 +22,7 @@ from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.chunk import WEIGHT, decode_tables
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.base import Item, PinRequest, Pins, Restated
 from tussock.jobs.sources.errors import CannotRestateError, OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import split_rejects
@@ -172,8 +172,8 @@ class _PinningRestated(Pinning):
         if source.id != self.source.id:
             return Pinned(Pins(), source.holds)
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
-        reader, asked = reader_of(statement), Asked(restated=self.restated)
-        pins = reader.pin(statement, taken, asked, keeper_of(self.meta, self.base))
+        reader, request = reader_of(statement), PinRequest(restated=self.restated)
+        pins = reader.pin(statement, taken, request, keeper_of(self.meta, self.base))
         settled = {item.name for item in reader.items(pins.read)}
         return Pinned(pins, tuple(hold for hold in source.holds if hold.file not in settled))
 

@@ -14,7 +14,8 @@ from tussock.jobs.catalog.statement_log import WaitingStatementsError
 from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.session import Session
-from tussock.jobs.trouble.supersede import ReadEntryError, abandon_barrier
+from tussock.jobs.trouble.detour_errors import ReadEntryError
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 
 pytestmark = pytest.mark.spark

@@ -87,11 +87,11 @@ def tables_at(name: str, epoch: int) -> Mapping[str, TableState]:
     return tables.tables_at(at, at.pipeline.publish[0], epoch)
 
 
-def source_news(name: str, told: news.Asked, run: Run) -> tuple[news.SourceNews, ...]:
+def source_news(name: str, told: news.FindLastEvent, run: Run) -> tuple[news.SourceNews, ...]:
     return news.source_news(open_pipeline_store(name), told, run)
 
 
-def view_news(name: str, told: news.Asked) -> publication.Publication:
+def view_news(name: str, told: news.FindLastEvent) -> publication.Publication:
     return news.view_news(open_pipeline_store(name), told)
 
 

@@ -30,7 +30,8 @@ from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.parquet import ParquetFiles
-from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon_barrier
+from tussock.jobs.trouble.detour_errors import NothingToAbandonError
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "int"), Field("v", "int"))

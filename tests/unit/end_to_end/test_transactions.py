@@ -29,7 +29,8 @@ from tussock.jobs.statements.deployment import Deploying, Deployment
 from tussock.jobs.statements.open_transaction import TransactionError
 from tussock.jobs.statements.statement_writer import Answer, SkippedInputError
 from tussock.jobs.statements.transaction import DraftTransaction
-from tussock.jobs.trouble.supersede import ReadEntryError, abandon_barrier
+from tussock.jobs.trouble.detour_errors import ReadEntryError
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore

@@ -22,7 +22,7 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
-from tussock.jobs.operations.news import SourceNews, Told
+from tussock.jobs.operations.news import LastEvent, SourceNews
 from tussock.jobs.reading import intake
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
@@ -58,7 +58,7 @@ def write(folder: Path, name: str, rows: int) -> int:
 
 
 def told(**epochs: int) -> Any:
-    return lambda name: Told(epochs.get(name, 0))
+    return lambda name: LastEvent(epochs.get(name, 0))
 
 
 def test_the_news_of_a_source_covers_all_files_since_the_last_event_of_any_source(

@@ -28,7 +28,7 @@ from tests.support.plugins.quality_scope import ANSWERS, BROKEN, Shop, counted_r
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.logical.statements import Show, Shown, Transaction
-from tussock.jobs.operations.news import Told
+from tussock.jobs.operations.news import LastEvent
 from tussock.jobs.quality.record import (
     HeldViewsError,
     MissingRecordError,
@@ -62,7 +62,7 @@ def test_a_failing_view_and_its_reader_are_held_back_and_the_others_are_publishe
     second = shop.change((4, 2, 1))
     done = shop.publish(second, "per_g")
     assert [v.name for v in done.views] == ["keys"]
-    assert [v.name for v in steps.view_news("shop", lambda view: Told(first)).views] == ["keys"]
+    assert [v.name for v in steps.view_news("shop", lambda view: LastEvent(first)).views] == ["keys"]
     assert done.held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
     with pytest.raises(HeldViewsError, match=r"the suites of per_g failed.*(?s:.)*failing rows: g=1"):
@@ -95,7 +95,7 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
     told = {"per_g": first, "sizes": first, "keys": last}  # held-back views have no event
     assert {
-        v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views
+        v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: LastEvent(told[view])).views
     } == {name: (v.since, v.changed_rows) for name, v in done.items()}
     assert done["per_g"].quality is QualityVerdict.PASSED
     assert done["sizes"].quality is QualityVerdict.NONE

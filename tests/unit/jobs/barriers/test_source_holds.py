@@ -36,7 +36,8 @@ from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.statements.show import answer_show
-from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon_barrier
+from tussock.jobs.trouble.detour_errors import NothingToAbandonError
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 

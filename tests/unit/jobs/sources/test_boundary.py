@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
 from tussock.jobs.sinks.delta_state import translating_errors
-from tussock.jobs.sources.base import Asked, SourceReader, TimeZones
+from tussock.jobs.sources.base import PinRequest, SourceReader, TimeZones
 from tussock.jobs.sources.boundary import SourceTroubleError, bound_reader, errors_of_source
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 from tussock.jobs.sources.registry import READERS
@@ -106,7 +106,7 @@ def call(reader: SourceReader, method: str, of: CreateSource) -> object:
     arguments = {
         "check": (of,),
         "describe": (of, None),
-        "pin": (of, None, Asked(), None),
+        "pin": (of, None, PinRequest(), None),
         "frame": (None, of, RAW, ()),
         "by_spark": (None, of, RAW),
     }.get(method, (of, RAW, None))

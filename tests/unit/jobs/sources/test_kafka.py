@@ -11,7 +11,7 @@ import pytest
 from tests.support.statestore.table.stores import BucketStore
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Pins, RowPlace
+from tussock.jobs.sources.base import PinRequest, Pins, RowPlace
 from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.kafka import (
@@ -104,7 +104,7 @@ def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monke
     monkeypatch.setattr("tussock.jobs.sources.kafka.require_module", lambda *_: None)
     for action, says in (
         (lambda: READER.describe(source(), lambda: None), "Nothing was created"),
-        (lambda: READER.pin(source(), None, Asked(), None), "the source is held"),
+        (lambda: READER.pin(source(), None, PinRequest(), None), "the source is held"),
         (lambda: READER.waiting(source(), None), "the source is held"),
     ):
         if refused:

@@ -11,8 +11,9 @@ from tests.unit.jobs.driver.test_following import adding_up_to
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.trouble.detour_errors import CreatedAgainError
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import CreatedAgainError, abandon_barrier
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 
 
