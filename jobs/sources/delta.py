@@ -9,7 +9,7 @@ A row is identified by the columns of the option `key`. Without the option, all 
 are counted (RowDigest, NumberCopies).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar
 
@@ -36,10 +36,8 @@ from tussock.jobs.sources.base import (
     EngineReader,
     Item,
     OptionEffect,
-    PinChanges,
     PinRequest,
     Pins,
-    RowPlace,
 )
 from tussock.jobs.sources.char_padding import widths_of
 from tussock.jobs.sources.credentials import FILES_LOGIN
@@ -72,7 +70,6 @@ from tussock.jobs.sources.delta_files import (
 from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
 from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
@@ -84,10 +81,10 @@ from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.snapshot_cuts import START, files_between, next_portion
+from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
-from tussock.statestore.nested import is_nested
 from tussock.statestore.objectstore.open import REMOTE
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
@@ -143,14 +140,8 @@ class DeltaTables(ChangingRows):
         snapshot = self._require_readable(source, newest_snapshot)
         _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields_of(snapshot)
-        types = {f.name.lower(): f.type for f in fields}
-        for column in key_columns(source):
-            if (kind := types.get(column)) is None:
-                raise BadDeltaKeyError(
-                    source.name, column, f"is not a column of the source, which has {', '.join(types)}"
-                )
-            if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
-                raise BadDeltaKeyError(source.name, column, f"has the type {kind}, which cannot identify a row")
+        if (objection := key_objection(source, fields)) is not None:
+            raise BadDeltaKeyError(source.name, *objection)
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
@@ -171,7 +162,7 @@ class DeltaTables(ChangingRows):
                 source.name, "a Delta table's log records its changes, so write the correction into the table"
             )
         if request.only_skipped or request.skip:
-            self._refuse_skip(source, request.skip)
+            self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
         before, place = newest_taken(taken), place_of_table(source)
@@ -257,47 +248,13 @@ class DeltaTables(ChangingRows):
             else ()
         )
 
-    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        return True
-
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
-
-    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
-        return 0, ""
-
-    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
-        items = self.taken_items(taken)
-        return len(items), sum(item.nbytes for item in items)
-
-    def revise(
-        self,
-        source: CreateSource,
-        held: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
-        """Return the same pins: a version never changes."""
-        self._refuse_skip(source, skip)
-        return held
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_versions(versions_of(document)),)
 
-    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
-        """Return none: versions of a table never change."""
-        return PinChanges()
-
-    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        """Return None: the versions of a range belong together."""
-        return None
-
     # --- in the epoch -------------------------------------------------------------------------------------------------
-
-    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        return document
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
@@ -321,22 +278,13 @@ class DeltaTables(ChangingRows):
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot, pinned.end)
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
-        return RowPlace("", "")
-
     # --- taken input --------------------------------------------------------------------------------------------------
-
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
-        return document
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
             return None
         pinned = versions_of(pins.read)
         return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, pinned.end), epoch)
-
-    def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return ()
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
@@ -345,9 +293,6 @@ class DeltaTables(ChangingRows):
         if (last := newest_taken(taken)) is None:
             return None
         return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0, end=last.end)))
-
-    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return None
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -395,8 +340,7 @@ class DeltaTables(ChangingRows):
         _require_schema(source, snapshot.columns, snapshot.version)
         return commits
 
-    @staticmethod
-    def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
+    def refuse_skip(self, source: CreateSource, skip: Sequence[str]) -> None:
         own = f"{place_of_table(source).root} "
         for name in skip:
             if name.startswith((f"{own}from version ", f"{own}version ")):

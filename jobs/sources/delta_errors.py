@@ -1,15 +1,8 @@
 """Errors of a Delta table that is read as a source."""
 
-import shlex
-
 from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.sources.errors import only_anew, unreadable_item
 from tussock.statestore.errors import InputError
-
-_ANEW = (
-    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
-    "and them again. "
-    "Until then the source is held, and views keep the rows that were already read."
-)
 
 
 class MissingDeltaTableError(InputError):
@@ -37,7 +30,7 @@ class DeltaTableReplacedError(InputError):
         return (
             f"source {self.source!r}: the Delta table at {self.place} was dropped and created again: the source read "
             f"{self.recorded}, and found {self.current}. The rows of the two tables cannot be matched. "
-            f"{_ANEW.format(self.source)}"
+            f"{only_anew(self.source)}"
         )
 
 
@@ -53,7 +46,7 @@ class DeltaHistoryGoneError(InputError):
         return (
             f"source {self.source!r}: the changes of the Delta table {self.place} since version {self.taken}, the last "
             f"one read, cannot be read: {self.gone} is gone, because of VACUUM or the log's cleanup. Restore the file "
-            f"if you have a copy. {_ANEW.format(self.source)} To prevent this, keep the table's history for longer "
+            f"if you have a copy. {only_anew(self.source)} To prevent this, keep the table's history for longer "
             "than the time between two runs (delta.logRetentionDuration, delta.deletedFileRetentionDuration)."
         )
 
@@ -131,8 +124,4 @@ class DeltaReadError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
-            f"{shlex.quote(self.path)}` retries it; "
-            "otherwise drop the source and create it again."
-        )
+        return unreadable_item(self.path, self.reason)

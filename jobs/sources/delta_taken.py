@@ -7,19 +7,15 @@ The table is a singleton: only the driver reads and writes it. The next epoch co
 with the rest of it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
+import msgspec
 
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
-from tussock.statestore.hummock.key import encode_keys
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, cut_of
+from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("version", "bigint"),
@@ -47,18 +43,13 @@ class DeltaTaken:
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
     """Return the last version that each epoch took, in order."""
-    rows = [r for part in taken.scan() for r in part.to_pylist()]
-    versions = (DeltaTaken(r["version"], r["place"], r["table"], r["size"], _cut_of(r)) for r in rows)
+    versions = (DeltaTaken(r["version"], r["place"], r["table"], r["size"], cut_of(r)) for r in read_taken(taken))
     return sorted(versions, key=lambda t: t.version)
-
-
-def _cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
-    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
 
 
 def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
@@ -70,17 +61,5 @@ def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
     end = taken.end or START
-    values = (
-        taken.version,
-        taken.place,
-        taken.table,
-        taken.nbytes,
-        epoch,
-        end.files,
-        end.rows,
-        end.records,
-        end.nbytes,
-    )
-    columns = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
-    keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["version"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **columns}))
+    values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, *msgspec.structs.astuple(end))
+    return seal_taken(schema, _COLUMNS, [values])

@@ -21,6 +21,22 @@ def ways_on(path: str) -> str:
     )
 
 
+def unreadable_item(path: str, reason: str) -> str:
+    """The message about a pinned item of a history that cannot be read. It cannot be skipped."""
+    return (
+        f"{path}: {reason}\n  Once this is repaired, `tussock barrier abandon --repin-file {shlex.quote(path)}` "
+        "retries it; otherwise drop the source and create it again."
+    )
+
+
+def only_anew(source: str) -> str:
+    """The remedy if the history that a source has read is gone, or another one."""
+    return (
+        f"Its rows can only be read from the beginning: DROP SOURCE {source} (CASCADE also drops its readers), and "
+        "create it and them again. Until then the source is held, and views keep the rows that were already read."
+    )
+
+
 def without_path(reason: str, path: str) -> str:
     """Return a library's reason without the path of the file, which the message already contains."""
     place = re.escape(path.partition("://")[2] or path)

@@ -11,7 +11,7 @@ A row is identified by the columns of the option `key`. Without the option, all 
 are counted (RowDigest, NumberCopies).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -28,10 +28,8 @@ from tussock.jobs.sources.base import (
     EngineReader,
     Item,
     OptionEffect,
-    PinChanges,
     PinRequest,
     Pins,
-    RowPlace,
 )
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -70,16 +68,15 @@ from tussock.jobs.sources.iceberg_taken import (
     taken_snapshots,
 )
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, SnapshotPortion, next_portion
-from tussock.statestore.errors import TussockError
+from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
-from tussock.statestore.nested import is_nested, relabel_column
+from tussock.statestore.nested import relabel_column
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
@@ -150,13 +147,8 @@ class IcebergTables(ChangingRows):
         schema = _schema_of(table, snapshot)
         fields = source.fields or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
         _bind_columns(source, schema, 0 if snapshot is None else snapshot.snapshot_id, None)
-        types = {f.name.lower(): f.type for f in fields}
-        for column in key_columns(source):
-            if (kind := types.get(column)) is None:
-                reason = f"is not a column of the source, which has {', '.join(types)}"
-                raise BadIcebergKeyError(source.name, column, reason)
-            if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
-                raise BadIcebergKeyError(source.name, column, f"has the type {kind}, which cannot identify a row")
+        if (objection := key_objection(source, fields)) is not None:
+            raise BadIcebergKeyError(source.name, *objection)
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
@@ -176,7 +168,7 @@ class IcebergTables(ChangingRows):
             reason = "an Iceberg table's snapshots record its changes, so write the correction into the table"
             raise CannotRestateError(source.name, reason)
         if request.only_skipped or request.skip:
-            self._refuse_skip(source, request.skip)
+            self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
         before, table = newest_taken(taken), _load_table(source)
@@ -227,57 +219,19 @@ class IcebergTables(ChangingRows):
         after = None if start is None else start.snapshot_id
         return (item_of_snapshots(PinnedSnapshots(name, uuid, 0, last.snapshot_id, nbytes, BoundColumns({}), after)),)
 
-    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        return True
-
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.nbytes) for t in taken_snapshots(taken))
-
-    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
-        return 0, ""
-
-    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
-        items = self.taken_items(taken)
-        return len(items), sum(item.nbytes for item in items)
-
-    def revise(
-        self,
-        source: CreateSource,
-        held: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
-        """Return the same pins: a snapshot never changes."""
-        self._refuse_skip(source, skip)
-        return held
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_snapshots(snapshots_of(document)),)
 
-    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
-        """Return none: snapshots never change."""
-        return PinChanges()
-
-    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        """Return None: the changes between two snapshots belong together."""
-        return None
-
     # --- in the epoch -------------------------------------------------------------------------------------------------
-
-    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        return document
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
         """See SourceReader. Raises IcebergReadError: the engine leaves no file to Spark."""
         raise IcebergReadError(item_of_snapshots(snapshots_of(document)).name, "Spark reads no files of this table.")
-
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """See SourceReader. Spark reads no files of these tables."""
-        return None
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
@@ -302,13 +256,7 @@ class IcebergTables(ChangingRows):
         columns = [relabel_column(rows[name].cast(kind), kind) for name, kind in zip(names, kinds, strict=True)]
         return frame_of(session, pa.table(columns, [field.name for field in source.fields]))
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
-        return RowPlace("", "")
-
     # --- taken input --------------------------------------------------------------------------------------------------
-
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
-        return document
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
@@ -316,9 +264,6 @@ class IcebergTables(ChangingRows):
         of = snapshots_of(pins.read)
         taken = IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes, of.end)
         return taken_row(schema, taken, epoch)
-
-    def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return ()
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
@@ -328,9 +273,6 @@ class IcebergTables(ChangingRows):
             return None
         whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns, end=last.end)
         return msgspec.Raw(msgspec.json.encode(whole))
-
-    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return None
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -366,8 +308,7 @@ class IcebergTables(ChangingRows):
             chain = [newest]
         return start, chain
 
-    @staticmethod
-    def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
+    def refuse_skip(self, source: CreateSource, skip: Sequence[str]) -> None:
         for name in skip:
             if name.startswith(f"{_place_of(source)} "):
                 raise UnskippableSnapshotError(source.name, name)

@@ -1,15 +1,8 @@
 """Errors of an Iceberg table that is read as a source."""
 
-import shlex
-
 from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.sources.errors import only_anew, unreadable_item
 from tussock.statestore.errors import InputError
-
-_ANEW = (
-    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
-    "and them again. "
-    "Until then the source is held, and views keep the rows that were already read."
-)
 
 
 class MissingBranchError(InputError):
@@ -40,7 +33,7 @@ class IcebergHistoryGoneError(InputError):
         return (
             f"source {self.source!r}: the changes of the Iceberg table {self.table} since snapshot {self.taken}, the "
             f"last one read, cannot be read: {self.gone}. Restore the file if you have a copy. "
-            f"{_ANEW.format(self.source)} To prevent this, keep snapshots for longer than the time between two runs "
+            f"{only_anew(self.source)} To prevent this, keep snapshots for longer than the time between two runs "
             "(history.expire.max-snapshot-age-ms, older_than of expire_snapshots)."
         )
 
@@ -57,7 +50,7 @@ class IcebergTableReplacedError(InputError):
         return (
             f"source {self.source!r}: the Iceberg table {self.table} was dropped and created again: the source read "
             f"the table with the uuid {self.recorded}, and found {self.current}. The rows of the two tables cannot be "
-            f"matched. {_ANEW.format(self.source)}"
+            f"matched. {only_anew(self.source)}"
         )
 
 
@@ -137,8 +130,4 @@ class IcebergReadError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
-            f"{shlex.quote(self.path)}` retries it; "
-            "otherwise drop the source and create it again."
-        )
+        return unreadable_item(self.path, self.reason)

@@ -41,6 +41,7 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, files_between, rows_between
+from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.nested import relabel_column
 from tussock.statestore.objectstore.base import ObjectNotFoundError
@@ -98,19 +99,11 @@ _part = decoder_of(IcebergPart)
 TableOf = Callable[[CreateSource], "Table"]
 
 
-class IcebergEngine:
-    """Reads the files of Iceberg tables in actors, split at row groups."""
+class IcebergEngine(EngineAlone):
+    """Reads the files of Iceberg tables in actors, split at row groups. No release of Iceberg supports our Spark."""
 
     def __init__(self, load_table: TableOf) -> None:
         self._load_table = load_table
-
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader. There is none: no release of Iceberg supports the engine's Spark."""
-        return None
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader."""
-        return {}
 
     def divide(
         self,

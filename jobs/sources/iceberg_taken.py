@@ -8,21 +8,16 @@ The table is a singleton: only the driver reads and writes it. Snapshot ids have
 epoch continues after the row with the largest one, or with the rest of its snapshot.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
+from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, cut_of
+from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("number", "bigint"),
@@ -69,13 +64,12 @@ _bound_columns = decoder_of(BoundColumns).decode
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
     """Return the last snapshot that each epoch took, in order."""
-    rows = [r for part in taken.scan() for r in part.to_pylist()]
-    made = (
+    snapshots = (
         IcebergTaken(
             r["number"],
             r["snapshot"],
@@ -83,15 +77,11 @@ def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
             r["table"],
             _bound_columns(r["columns"]),
             r["size"],
-            _cut_of(r),
+            cut_of(r),
         )
-        for r in rows
+        for r in read_taken(taken)
     )
-    return sorted(made, key=lambda t: t.number)
-
-
-def _cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
-    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
+    return sorted(snapshots, key=lambda t: t.number)
 
 
 def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
@@ -102,10 +92,6 @@ def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
 
 def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
-    columns = msgspec.json.encode(taken.columns).decode()
-    end = taken.end or START
     of_table = (taken.number, taken.snapshot, taken.place, taken.table)
-    values = (*of_table, columns, taken.nbytes, epoch, end.files, end.rows, end.records, end.nbytes)
-    arrays = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
-    keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [arrays["number"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **arrays}))
+    columns, end = msgspec.json.encode(taken.columns).decode(), taken.end or START
+    return seal_taken(schema, _COLUMNS, [(*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))])

@@ -33,7 +33,6 @@ from tussock.jobs.sources.base import (
     Identity,
     Item,
     OptionEffect,
-    PinChanges,
     PinRequest,
     Pins,
     RowPlace,
@@ -60,6 +59,7 @@ from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack_row_ids, position_of
 from tussock.jobs.sources.spark_files import handed_over, require_module, spark_errors
+from tussock.jobs.sources.unchanging import UnchangingInput
 from tussock.statestore.decoding import decode_json, decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -108,7 +108,7 @@ class PinnedOffsets(msgspec.Struct, frozen=True):
 _pinned = decoder_of(tuple[PinnedOffsets, ...])
 
 
-class KafkaTopics:
+class KafkaTopics(UnchangingInput):
     """Kafka topics, read by Spark."""
 
     login: ClassVar[str] = (
@@ -116,13 +116,9 @@ class KafkaTopics:
         "properties file, or ${directory:/path:file} for a file. The driver and the executors need it"
     )
     engine: EngineReader | None = None
-    lists_deletes: ClassVar[bool] = False
 
     def append_only(self, source: CreateSource) -> bool:
         return True
-
-    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
-        return ()
 
     def identity(self, source: CreateSource) -> Identity:
         return ByPosition()
@@ -205,19 +201,10 @@ class KafkaTopics:
         _require_every_record(source, now)
         return tuple(_item_of(p) for p in _waiting_ranges(source, taken_offsets(taken), now) if p.nbytes)
 
-    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        return True
-
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(
             Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
         )
-
-    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
-        return 0, ""
-
-    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
-        return len(self.taken_items(taken)), 0
 
     def revise(
         self,
@@ -236,17 +223,10 @@ class KafkaTopics:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return tuple(_item_of(p) for p in _decode_document(document))
 
-    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
-        """Return none: records never change."""
-        return PinChanges()
-
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return _encode_document([p for p in _decode_document(document) if p.offsets.name in names])
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
-
-    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
-        return document
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
@@ -312,9 +292,6 @@ class KafkaTopics:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
-        return document
-
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
         offsets_by_number: dict[int, Offsets] = {}
@@ -324,17 +301,11 @@ class KafkaTopics:
             offsets_by_number[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
         return taken_rows(schema, list(offsets_by_number.values()), epoch) if offsets_by_number else None
 
-    def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return ()
-
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         ranges = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
         return _encode_document(ranges) if ranges else None
-
-    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return None
 
 
 def _columns_of(source: CreateSource) -> tuple[Field, ...]:

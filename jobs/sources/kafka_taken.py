@@ -10,15 +10,12 @@ reads and writes the table.
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
+from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.decoding import convert_value
-from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("number", "bigint"),
@@ -49,17 +46,13 @@ class Offsets(msgspec.Struct, frozen=True):
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
     """Return the taken offsets, by number. If a partition was created again, the last entry counts."""
-    if taken is None:
-        return []
-    rows = [r for part in taken.scan() for r in part.to_pylist()]
-    return sorted(
-        (convert_value({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number
-    )
+    rows = ({k: v for k, v in row.items() if k != "epoch"} for row in read_taken(taken))
+    return sorted((convert_value(row, Offsets) for row in rows), key=lambda o: o.number)
 
 
 def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> SealedBatch:
@@ -68,9 +61,4 @@ def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> S
     `schema` has the table's id.
     """
     ordered = sorted(offsets, key=lambda o: o.number)
-    values = {name: [epoch if name == "epoch" else getattr(o, name) for o in ordered] for name, _ in _COLUMNS}
-    columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}
-    keys = encode_keys(schema.table_id, np.zeros(len(ordered), np.uint16), [columns["number"]], schema.key)
-    return SealedBatch(
-        schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(ordered), np.uint8)), **columns})
-    )
+    return seal_taken(schema, _COLUMNS, [(*msgspec.structs.astuple(offsets), epoch) for offsets in ordered])

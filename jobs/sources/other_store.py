@@ -14,7 +14,7 @@ A row is identified by the columns of the option `key`, which must contain the r
 option, all its values identify it, and equal rows are counted.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -32,17 +32,14 @@ from tussock.jobs.sources.base import (
     EngineReader,
     Item,
     OptionEffect,
-    PinChanges,
     PinRequest,
     Pins,
     ReadPart,
-    RowPlace,
     TimeZones,
 )
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.key_option import KEY, ChangingRows, key_columns
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.other_store_epochs import (
     EpochsPart,
@@ -68,8 +65,8 @@ from tussock.jobs.sources.other_store_errors import (
     UnskippableEpochError,
 )
 from tussock.jobs.sources.other_store_taken import EpochTaken, newest_taken, taken_epochs, taken_row, taken_schema
+from tussock.jobs.sources.unchanging import KEY, ChangingRows, EngineAlone, key_columns
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, Relation, TableSchema
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, NotInitialisedError
@@ -96,16 +93,8 @@ _epochs_of = decoder_of(PinnedEpochs).decode
 _part = decoder_of(EpochsPart)
 
 
-class OtherStoreEngine:
+class OtherStoreEngine(EngineAlone):
     """Reads rows and changes of another store in actors."""
-
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader. Spark reads nothing."""
-        return None
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader. Spark reads nothing."""
-        return {}
 
     def divide(
         self,
@@ -182,7 +171,7 @@ class OtherStores(ChangingRows):
         """
         if request.restated is not None:
             raise CannotRestateError(source.name, "the other store records its changes, so write the correction there")
-        self._refuse_skip(source, request.skip)
+        self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
         meta, before = _open_store(source), newest_taken(taken)
@@ -214,35 +203,10 @@ class OtherStores(ChangingRows):
             return ()
         return (_range_to(source, version, homes[0], relation, last, before).item,)
 
-    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        return True
-
-    def revise(
-        self,
-        source: CreateSource,
-        held: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
-        """Return the same pins: a pinned epoch never changes."""
-        self._refuse_skip(source, skip)
-        return held
-
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_epochs_of(document).item,)
 
-    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
-        """Return none: pinned epochs never change."""
-        return PinChanges()
-
-    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        """Return None: the changes between two epochs belong together."""
-        return None
-
-    @staticmethod
-    def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
+    def refuse_skip(self, source: CreateSource, skip: Sequence[str]) -> None:
         for name in skip:
             if name.startswith(f"{_place_of(source)} after epoch "):
                 raise UnskippableEpochError(source.name, name)
@@ -266,10 +230,6 @@ class OtherStores(ChangingRows):
         """See SourceReader. Raises OtherStoreReadError: the engine leaves nothing to Spark."""
         raise OtherStoreReadError(_epochs_of(document).item.name, "Spark reads nothing of other stores.")
 
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """See SourceReader. Spark reads nothing of other stores."""
-        return None
-
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
@@ -285,13 +245,7 @@ class OtherStores(ChangingRows):
         rows = pa.concat_tables([_empty_chunk([field.type for field in source.fields]), *parts])
         return frame_of(session, rows.select(range(len(names))).rename_columns(names))
 
-    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
-        return RowPlace("", "")
-
     # --- taken input --------------------------------------------------------------------------------------------------
-
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
-        return document
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
@@ -302,16 +256,6 @@ class OtherStores(ChangingRows):
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} epoch {t.last}", t.nbytes) for t in taken_epochs(taken))
 
-    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
-        items = self.taken_items(taken)
-        return len(items), sum(item.nbytes for item in items)
-
-    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
-        return 0, ""
-
-    def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return ()
-
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
@@ -321,9 +265,6 @@ class OtherStores(ChangingRows):
         relation, _, store = last.place.partition(" of ")
         whole = PinnedEpochs(store, last.home, relation, last.relation, last.last)
         return msgspec.Raw(msgspec.json.encode(whole))
-
-    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return None
 
 
 def refuse_own_store(source: CreateSource, objects: ObjectStore) -> None:

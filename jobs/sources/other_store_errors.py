@@ -1,14 +1,8 @@
 """Errors of a relation of another store that is read as a source."""
 
-import shlex
-
 from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.sources.errors import only_anew, unreadable_item
 from tussock.statestore.errors import InputError, did_you_mean
-
-_ANEW = (
-    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
-    "and them again. Until then the source is held, and views keep the rows that were already read."
-)
 
 
 class NoOtherStoreError(InputError):
@@ -66,7 +60,7 @@ class OtherStoreReplacedError(InputError):
         return (
             f"source {self.source!r}: the store at {self.store} is another one: the source has read {self.recorded}, "
             f"and found {self.current}. If the store has moved, run ALTER SOURCE {self.source} SET OPTIONS "
-            f"(store '…') with its present address. {_ANEW.format(self.source)}"
+            f"(store '…') with its present address. {only_anew(self.source)}"
         )
 
 
@@ -83,7 +77,7 @@ class OtherEpochExpiredError(InputError):
         return (
             f"source {self.source!r}: it has read {self.store} up to epoch {self.epoch}, which that store no longer "
             f"keeps; its oldest readable epoch is {self.floor}. The source's pin there ended after {self.pin_for} "
-            f"without a run. {_ANEW.format(self.source)} To prevent this, run the pipeline more often, or set the "
+            f"without a run. {only_anew(self.source)} To prevent this, run the pipeline more often, or set the "
             "option pin_for to a longer time."
         )
 
@@ -160,7 +154,4 @@ class OtherStoreReadError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
-            f"{shlex.quote(self.path)}` retries it; otherwise drop the source and create it again."
-        )
+        return unreadable_item(self.path, self.reason)

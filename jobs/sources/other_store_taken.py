@@ -8,14 +8,10 @@ The table is a singleton: only the driver reads and writes it. The next epoch co
 
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
-from tussock.statestore.hummock.key import encode_keys
+from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("last", "bigint"),
@@ -46,14 +42,14 @@ class EpochTaken:
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 def taken_epochs(taken: StorageTable) -> list[EpochTaken]:
     """Return the last epoch that each of our epochs took, in order."""
-    rows = [r for part in taken.scan() for r in part.to_pylist()]
-    made = (EpochTaken(r["last"], r["home"], r["relation"], r["place"], r["size"]) for r in rows)
-    return sorted(made, key=lambda t: t.last)
+    rows = read_taken(taken)
+    epochs = (EpochTaken(r["last"], r["home"], r["relation"], r["place"], r["size"]) for r in rows)
+    return sorted(epochs, key=lambda t: t.last)
 
 
 def newest_taken(taken: StorageTable | None) -> EpochTaken | None:
@@ -64,7 +60,4 @@ def newest_taken(taken: StorageTable | None) -> EpochTaken | None:
 
 def taken_row(schema: TableSchema, taken: EpochTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken epoch, ready for ingest. `schema` has the table's id."""
-    values = (taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)
-    columns = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
-    keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["last"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **columns}))
+    return seal_taken(schema, _COLUMNS, [(taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)])

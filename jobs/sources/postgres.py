@@ -34,7 +34,6 @@ from tussock.jobs.sources.base import (
     Identity,
     Item,
     OptionEffect,
-    PinChanges,
     PinRequest,
     Pins,
     ReadPart,
@@ -79,6 +78,7 @@ from tussock.jobs.sources.postgres_taken import Position, taken_position, taken_
 from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.run_ends import end_of
+from tussock.jobs.sources.unchanging import EngineAlone, UnchangingInput
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -134,19 +134,11 @@ class _FailedMembers(Exception):
         self.errors = errors
 
 
-class LogEngine:
+class LogEngine(EngineAlone):
     """Reads stored changes, which are Parquet files."""
 
     def __init__(self) -> None:
         self._parquet = ParquetEngine()
-
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader."""
-        return None
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader. This project has written the files."""
-        return {}
 
     def divide(
         self,
@@ -168,26 +160,16 @@ class LogEngine:
         return self._parquet.read(_of_files(source), part, columns)
 
 
-class PostgresTables:
+class PostgresTables(UnchangingInput):
     """Tables of Postgres, read from its log."""
 
     login: ClassVar[str] = REFERENCES_LOGIN
-    lists_deletes: ClassVar[bool] = False
     engine: EngineReader | None = LogEngine()
-
-    def append_only(self, source: CreateSource) -> bool:
-        return False
-
-    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
-        return ()
 
     def identity(self, source: CreateSource) -> Identity:
         return ByPosition()
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
-
-    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {}
 
     def effect_of(self, option: str) -> OptionEffect:
         return OptionEffect.AT_ONCE  # a position contains the table's identity, so another table or slot is found
@@ -250,15 +232,9 @@ class PostgresTables:
         lag = slot_lag(source, taken)
         return (Item(f"log of slot {source.options[SLOT]}", lag.lag_bytes),) if lag.lag_bytes else ()
 
-    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
-        return True
-
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         position = taken_position(taken)
         return () if position is None else (_item_of(PinnedLog(position)),)
-
-    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
-        return 0, ""
 
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         return len(self.taken_items(taken)), 0
@@ -280,10 +256,6 @@ class PostgresTables:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_item_of(_pinned.decode(document)),)
 
-    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
-        """Return none: the stored changes are never written again."""
-        return PinChanges()
-
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return document if _item_of(_pinned.decode(document)).name in names else None
 
@@ -304,9 +276,6 @@ class PostgresTables:
     ) -> "DataFrame":
         raise AssertionError("the stored rows of the source are its input for views")
 
-    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        return None
-
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         pinned = (_pinned.decode(document) for document in documents)
         name = next((_item_of(p).name for p in pinned if any(f.number == file_of(row_id) for f in p.files)), "")
@@ -314,23 +283,14 @@ class PostgresTables:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
-        return document
-
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         document = pins.read if pins.read is not None else pins.unread
         return None if document is None else taken_rows(schema, _pinned.decode(document).position, epoch)
-
-    def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return ()
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         return None  # a new view reads the rows of the source
-
-    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return None
 
 
 def _of_files(source: CreateSource) -> CreateSource:

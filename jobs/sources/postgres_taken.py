@@ -10,15 +10,12 @@ reads and writes the table.
 """
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
+from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.decoding import convert_value
-from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("table", "string"),
@@ -47,20 +44,16 @@ class Position(msgspec.Struct, frozen=True):
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 def taken_position(taken: StorageTable | None) -> Position | None:
     """Return the position of a source; None if it has taken nothing yet."""
-    if taken is None:
-        return None
-    rows = [row for part in taken.scan() for row in part.to_pylist()]
+    rows = read_taken(taken)
     return convert_value({k: v for k, v in rows[0].items() if k != "epoch"}, Position) if rows else None
 
 
 def taken_rows(schema: TableSchema, position: Position, epoch: int) -> SealedBatch:
     """Return the row that records a position, ready for ingest. `schema` has the table's id."""
     values = {**msgspec.structs.asdict(position), "epoch": epoch}
-    columns = {name: pa.array([values[name]], arrow_type(kind)) for name, kind in _COLUMNS}
-    keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [columns["table"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **columns}))
+    return seal_taken(schema, _COLUMNS, [[values[name] for name, _ in _COLUMNS]])

@@ -5,7 +5,8 @@ The first epochs of a source take the files of one snapshot in the order of thei
 stays the same until its end is taken, then later epochs take the changes since.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,11 @@ class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 START = SnapshotCut()
+
+
+def cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
+    """Return the cut in a row of taken input, by the names of its columns; None for a whole snapshot."""
+    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
 
 
 class SnapshotPortion(msgspec.Struct, frozen=True):
