@@ -46,7 +46,6 @@ from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, Run
 from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
 from tussock.jobs.logical.script import ScriptStatement, schema_of_use, split_script
-from tussock.jobs.logical.statements import Transaction
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.jobs.reading.stored_rows import StoredRows
@@ -664,8 +663,7 @@ class Session:
             binder = self._statements.binder_over(catalog)
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
             require_free_name(view.name)
-            zones = self._statements.unrecorded_zones(catalog)
-            statement = Transaction((view, *zones)) if zones else view
+            statement = self._statements.with_zones(catalog, view)
             return add_notes(self._writer.check_and_append(catalog, view.sql, statement), binder.notes)
 
     def _opened_frames(self) -> "Frames":

@@ -243,8 +243,8 @@ class Deploying:
         if not zone_rules:
             self._note_other_rules()
         changes = bool(self._draft.statements)
-        for zone in self.maker.unrecorded_zones(self._draft.catalog) if changes else ():
-            self._draft.add_statement(zone)
+        if changes:
+            self.maker.record_zones(self._draft)
         to_log = self._draft.to_statement() if changes and self.stores_rows else None
         items = (*statement_items(scripts), *self._function_items(), *self._action_items())
         return Deployment(

@@ -38,6 +38,8 @@ from tussock.jobs.logical.statements import (
     RecordZone,
     Show,
     Single,
+    Statement,
+    Transaction,
     Update,
     UseSchema,
 )
@@ -140,7 +142,20 @@ class StatementMaker:
     def _zone_in(self, catalog: Catalog) -> RuledZone:
         return catalog.resolve_zone(self._meta.settings.time_zone)
 
-    def unrecorded_zones(self, catalog: Catalog) -> tuple[RecordZone, ...]:
+    def record_zones(self, draft: "DraftTransaction") -> None:
+        """Add the statements that record the time zones of the statements that were bound. Raises as `with_zones`."""
+        for zone in self._unrecorded_zones(draft.catalog):
+            draft.add_statement(zone)
+
+    def with_zones(self, catalog: Catalog, statement: Single) -> Statement:
+        """A statement for the log of a catalog, together with those that record the time zones that it was bound by.
+
+        Raises: ZoneRulesDifferError if the catalog has other rules of a zone that it names.
+        """
+        zones = self._unrecorded_zones(catalog)
+        return Transaction((statement, *zones)) if zones else statement
+
+    def _unrecorded_zones(self, catalog: Catalog) -> tuple[RecordZone, ...]:
         """The statements that record the time zones of the statements that were bound, if a catalog lacks them.
 
         Raises: ZoneRulesDifferError if it has other rules of a zone that they name.

@@ -26,8 +26,6 @@ from tussock.jobs.logical.statements import (
     SetSourceColumns,
     Show,
     Single,
-    Statement,
-    Transaction,
     Update,
     UseSchema,
 )
@@ -188,8 +186,7 @@ class StatementRunner:
         replaces = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
         if replaces or isinstance(statement, SetSourceColumns):
             return add_notes(self._log_replacement(version, catalog, text, statement, end), notes)
-        zones = self._statements.unrecorded_zones(catalog)
-        entry: Statement = Transaction((statement, *zones)) if zones else statement
+        entry = self._statements.with_zones(catalog, statement)
         if made.waiting is not None:
             return add_notes(self._writer.append_read(catalog, text, entry, made.waiting, made.reads), notes)
         return add_notes(self._writer.check_and_append(catalog, text, entry), notes)
@@ -229,7 +226,7 @@ class StatementRunner:
             return add_notes(Answer(text, _describe_unchanged(made.statement)), notes)
         if not draft.add_statement(made.statement):
             return add_notes(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
-        self._record_zones(draft)
+        self._statements.record_zones(draft)
         self._statements.settle_views(draft, last=False)
         if isinstance(made.statement, Update | Delete):
             self._statements.require_replayable(draft.waiting_log(before), made.statement)
@@ -243,7 +240,7 @@ class StatementRunner:
         if not draft.add_statement(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")
         self._statements.settle_views(draft)
-        self._record_zones(draft)
+        self._statements.record_zones(draft)
         return self._writer.log_and_answer(text, draft.to_statement(), expected=end)
 
     def set_columns(self, change: SetSourceColumns) -> None:
@@ -255,10 +252,6 @@ class StatementRunner:
             return self._log_replacement(version, catalog, statement_text(change), change, self._pending.log_end)
 
         self.run_with_retries(log_change)
-
-    def _record_zones(self, draft: DraftTransaction) -> None:
-        for zone in self._statements.unrecorded_zones(draft.catalog):
-            draft.add_statement(zone)
 
 
 def _describe_drafted(statement: Single) -> str:

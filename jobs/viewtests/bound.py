@@ -115,8 +115,8 @@ class BoundFiles:
                             )
                             after[digest] = bound
                             draft.add_statement(_with_code(bound, path.parent))
-        for zone in () if self._maker is None else self._maker.unrecorded_zones(draft.catalog):
-            draft.add_statement(zone)
+        if self._maker is not None:
+            self._maker.record_zones(draft)
         self._maker = self._meta = None
         cache = _Kept(self.release, after, draft.catalog.zones)
         if cache != kept:
