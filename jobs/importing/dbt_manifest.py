@@ -65,10 +65,6 @@ class DbtTestMetadata(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
-class DbtHook(msgspec.Struct, frozen=True):
-    sql: str = ""
-
-
 class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "post_hook": "post-hook"}):
     """The configuration of a node. Values that a user writes in several forms are `Any`."""
 

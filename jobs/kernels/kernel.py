@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -267,23 +267,6 @@ class Kernel:
             for column, t in zip(answer.columns, types, strict=True)
         ]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
-
-    @contextmanager
-    def stream_query(self, sql: str, relations: Mapping[str, object]) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query over relations with Arrow's stream protocol. Nothing else may run meanwhile.
-
-        Args:
-            sql: rendered expressions within SELECTs; types of results are DuckDB's.
-
-        Raises: KernelError if the query cannot start. The reader raises DuckDB's and Arrow's errors.
-        """
-        self._register_called(sql)
-        with self._connect_tables(**relations) as connection:
-            try:
-                rows = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
-            except duckdb.Error as err:
-                raise KernelError(sql, _reason_of(err)) from err
-            yield rows
 
     def close(self) -> None:
         """Close the connection. The kernel cannot be used afterwards."""

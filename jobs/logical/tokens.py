@@ -5,7 +5,7 @@ them, names in backquotes, `--` to the end of the line (a backslash before the l
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tussock.jobs.logical.errors import sql_error
@@ -87,23 +87,6 @@ def tokens_of(source: SourceText) -> list[Token]:
         elif kind not in ("space", "line_comment"):
             tokens.append(Token(kind, match[0], match.start(), match.end()))
     return tokens
-
-
-def with_signs(tokens: Iterable[Token], signs: Container[str]) -> list[Token]:
-    """Join adjacent symbols whose texts together are one of the `signs`, such as `<` and `=`. Cost: linear."""
-    joined_tokens: list[Token] = []
-    for token in tokens:
-        last = joined_tokens[-1] if joined_tokens else None
-        if (
-            last is not None
-            and token.kind == last.kind == "symbol"
-            and last.end == token.start
-            and last.text + token.text in signs
-        ):
-            joined_tokens[-1] = Token("symbol", last.text + token.text, last.start, token.end)
-        else:
-            joined_tokens.append(token)
-    return joined_tokens
 
 
 def statement_spans(source: SourceText) -> Iterator[tuple[int, int]]:

@@ -3,10 +3,9 @@
 Each statement is bound over the catalog that results from the previous ones.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tussock.jobs.catalog.apply import Applying, changed_table
+from tussock.jobs.catalog.apply import Applying
 from tussock.jobs.catalog.checks import check_relations, check_statement
 from tussock.jobs.catalog.definition import PlainViewDefinition, ViewDefinition, definition_of
 from tussock.jobs.catalog.statement_log import WaitingLog
@@ -55,11 +54,6 @@ class DraftTransaction:
     def catalog(self) -> Catalog:
         """The catalog after the statements so far."""
         return self._applying.catalog
-
-    @property
-    def changed_tables(self) -> Collection[str]:
-        """The tables whose rows the statements change."""
-        return {name for s in self.statements if (name := changed_table(s)) is not None}
 
     def waiting_log(self, before: WaitingLog) -> WaitingLog:
         """The waiting statements, followed by this transaction's as the next entry of the log.

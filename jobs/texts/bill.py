@@ -56,12 +56,6 @@ def _bill_line(bill: Bill) -> str:
     return f"bill: {name} reads {rows:,} rows in about {seconds:.2f} s{month} (--bill shows each view)"
 
 
-def _past_text(past: int) -> str:
-    if past == 0:
-        return "there is none yet"
-    return "as the only one" if past == 1 else f"median of the last {past}"
-
-
 def _epoch_rows(title: str, epoch: EpochBill) -> Iterator[list[str]]:
     yield [title, "", "", "", "", ""]
     for line in (*epoch.lines, epoch.rest, epoch.total):
