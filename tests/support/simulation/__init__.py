@@ -11,7 +11,8 @@
     engine.py       the engine in the simulation: which of its memory belongs to a process
     modules.py      simulated modules (os, time, …) and how the engine gets them
     threads.py      simulated `_thread`; files.py, sockets.py, subprocesses.py: `open`, `socket`, `subprocess`
-    system.py       the calls behind them: descriptors, paths, processes, signals, poll
+    system.py       the machine, and what makes a function a call to it; the calls on clocks
+    descriptors.py  the calls behind the modules; paths.py, processes.py, polling.py, connections.py: more of them
     disk.py         page cache, fsync, power failures
     network.py      streams: buffers, delays, ends, resets, black holes
     scheduler.py    threads as greenlets, virtual time, the digest of a history

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.simulation import system
+from tests.support.simulation import connections, system
 from tests.support.simulation.scheduler import Process, Signal, World
 from tussock.jobs.driver import one_stage
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
@@ -123,10 +123,10 @@ class Cluster:
             for host, port in sorted(network.listeners.keys() - known):
                 known.add((host, port))
                 with suppress(OSError):
-                    open_ends.append(system.connect_to(host, port, 5.0))
+                    open_ends.append(connections.connect_to(host, port, 5.0))
             for end in open_ends if drips else ():
                 with suppress(OSError):
-                    system.transmit(end, b"x", None, False)
+                    connections.transmit(end, b"x", None, False)
             system.sleep(0.05 if len(open_ends) < 3 else 4.0)
 
     def lose(self, executor: Executor) -> None:

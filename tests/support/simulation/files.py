@@ -6,7 +6,7 @@ import sys as real_sys
 from contextlib import suppress
 from typing import Any
 
-from tests.support.simulation import system
+from tests.support.simulation import descriptors, paths
 from tests.support.simulation.scheduler import Killed, the_world
 
 
@@ -34,28 +34,28 @@ class RawFile(real_io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        data: bytes = system.read(self._fd, len(view))
+        data: bytes = descriptors.read(self._fd, len(view))
         view[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         parts = []
-        while part := system.read(self._fd, 1 << 30):
+        while part := descriptors.read(self._fd, 1 << 30):
             parts.append(part)
         return b"".join(parts)
 
     def write(self, data: Any) -> int:
-        return system.write(self._fd, data)  # type: ignore[no-any-return]
+        return descriptors.write(self._fd, data)  # type: ignore[no-any-return]
 
     def seek(self, position: int, how: int = 0) -> int:
-        return system.lseek(self._fd, position, how)  # type: ignore[no-any-return]
+        return descriptors.lseek(self._fd, position, how)  # type: ignore[no-any-return]
 
     def tell(self) -> int:
-        return system.lseek(self._fd, 0, 1)  # type: ignore[no-any-return]
+        return descriptors.lseek(self._fd, 0, 1)  # type: ignore[no-any-return]
 
     def truncate(self, size: int | None = None) -> int:
         length = self.tell() if size is None else size
-        system.ftruncate(self._fd, length)
+        descriptors.ftruncate(self._fd, length)
         return length
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class RawFile(real_io.RawIOBase):
             world = the_world()
             if world is not None and world.current is not None and world.current.process.alive:
                 try:
-                    system.close(self._fd)
+                    descriptors.close(self._fd)
                 except OSError:
                     if not real_sys.is_finalizing():
                         raise
@@ -84,7 +84,7 @@ def open_file(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    if the_world() is None or not (isinstance(file, int) or system.is_simulated(file)):
+    if the_world() is None or not (isinstance(file, int) or paths.is_simulated(file)):
         return open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     plus, writes = "+" in mode, any(kind in mode for kind in "wxa")
     if isinstance(file, int):
@@ -93,7 +93,7 @@ def open_file(
         flags = real_os.O_RDWR if plus else real_os.O_WRONLY if writes else real_os.O_RDONLY
         flags |= real_os.O_CREAT * writes | real_os.O_TRUNC * ("w" in mode)
         flags |= real_os.O_EXCL * ("x" in mode) | real_os.O_APPEND * ("a" in mode)
-        fd = opener(file, flags) if opener is not None else system.open_file(file, flags)
+        fd = opener(file, flags) if opener is not None else paths.open_file(file, flags)
     raw = RawFile(fd, file, plus or not writes, plus or writes)
     if buffering == 0:
         return raw

@@ -28,7 +28,17 @@ from collections.abc import Callable, Iterator, MutableMapping
 from types import ModuleType
 from typing import Any
 
-from tests.support.simulation import files, sockets, subprocesses, system, threads
+from tests.support.simulation import (
+    descriptors,
+    files,
+    paths,
+    polling,
+    processes,
+    sockets,
+    subprocesses,
+    system,
+    threads,
+)
 from tests.support.simulation.scheduler import Killed, the_world
 
 ENGINE = "tussock"
@@ -129,54 +139,30 @@ _HARMLESS_OS = {
 }  # fmt: skip
 
 
+_CALLS_OF_OS = {
+    descriptors: "close dup pipe read write pread preadv lseek ftruncate fsync posix_fadvise isatty set_inheritable "
+    "set_blocking",
+    paths: "stat fstat mkdir rmdir unlink rename link access utime chmod listdir scandir",
+    processes: "getpid getppid fork waitpid kill",
+    system: "urandom",
+}
+
+
 def _os_module() -> ModuleType:
     names: dict[str, Any] = {
-        "open": system.open_file,
-        "_exit": system.exit_now,
-        "remove": system.unlink,
-        "replace": system.replace,
-        "lstat": system.lstat,
-        "fdatasync": system.fsync,
+        "open": paths.open_file,
+        "_exit": processes.exit_now,
+        "remove": paths.unlink,
+        "replace": paths.replace,
+        "lstat": paths.lstat,
+        "fdatasync": descriptors.fsync,
         "environ": Environ(),
         "register_at_fork": _register_at_fork,
         "fdopen": _fdopen,
         "makedirs": _makedirs,
     }
-    for name in [
-        "close",
-        "dup",
-        "pipe",
-        "read",
-        "write",
-        "pread",
-        "preadv",
-        "lseek",
-        "ftruncate",
-        "fsync",
-        "posix_fadvise",
-        "isatty",
-        "set_inheritable",
-        "set_blocking",
-        "stat",
-        "fstat",
-        "mkdir",
-        "rmdir",
-        "unlink",
-        "rename",
-        "link",
-        "access",
-        "utime",
-        "chmod",
-        "listdir",
-        "scandir",
-        "getpid",
-        "getppid",
-        "fork",
-        "waitpid",
-        "kill",
-        "urandom",
-    ]:
-        names[name] = getattr(system, name)
+    for module, calls in _CALLS_OF_OS.items():
+        names |= {name: getattr(module, name) for name in calls.split()}
     names["getenv"] = lambda key, default=None: names["environ"].get(key, default)
     return Like(real_os, names, lambda name: name in _HARMLESS_OS or name.isupper() or name.startswith("_"))
 
@@ -195,11 +181,11 @@ def _makedirs(path: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
     head = real_os.fspath(path).rpartition("/")[0]
     if head not in ("", "/"):
         try:
-            system.stat(head)
+            paths.stat(head)
         except FileNotFoundError:
             _makedirs(head, mode, exist_ok=True)
     try:
-        system.mkdir(path, mode)
+        paths.mkdir(path, mode)
     except FileExistsError:
         if not exist_ok:
             raise
@@ -288,15 +274,15 @@ class Modules:
         self.by_name["time"] = _time_module()
         self.by_name["io"] = Like(real_io, {"open": files.open_file})
         self.by_name["gc"] = _Nothing()
-        self.by_name["fcntl"] = Like(real_fcntl, {"flock": system.flock}, str.isupper)
+        self.by_name["fcntl"] = Like(real_fcntl, {"flock": descriptors.flock}, str.isupper)
         self.by_name["signal"] = Like(
             real_signal, {}, lambda name: name.startswith("SIG") or name in ("Signals", "strsignal")
         )
         self.by_name["select"] = ModuleType("select")
-        self.by_name["select"].poll, self.by_name["select"].select = system.Poll, system.select
+        self.by_name["select"].poll, self.by_name["select"].select = polling.Poll, polling.select
         self.by_name["select"].error = OSError
         for name in ("POLLIN", "POLLOUT", "POLLERR", "POLLHUP", "POLLNVAL", "POLLPRI"):
-            setattr(self.by_name["select"], name, getattr(system, name))
+            setattr(self.by_name["select"], name, getattr(polling, name))
         self.by_name["socket"] = Like(
             real_socket,
             {

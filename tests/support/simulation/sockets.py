@@ -3,9 +3,10 @@
 import socket as real_socket
 import sys as real_sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tests.support.simulation import system
+from tests.support.simulation import connections, descriptors, system
 from tests.support.simulation.scheduler import Killed
 
 
@@ -50,7 +51,7 @@ class Socket:
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            system.close(fd)
+            descriptors.close(fd)
 
     def settimeout(self, seconds: float | None) -> None:
         self._timeout = seconds
@@ -76,7 +77,7 @@ class Socket:
         return self._peer
 
     def shutdown(self, how: int) -> None:
-        system.shut_down(self._fd, how)
+        connections.shut_down(self._fd, how)
 
     def _limits(self, flags: int, option: int) -> tuple[float | None, bool, bool]:
         """The longest wait, whether to wait at all, and whether its end is a BlockingIOError."""
@@ -96,7 +97,8 @@ class Socket:
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         timeout, block, again = self._limits(flags, real_socket.SO_RCVTIMEO)
-        return self._timed(lambda: system.receive(self._fd, size, timeout, block), again)  # type: ignore[no-any-return]
+        receive = partial(connections.receive, self._fd, size, timeout, block)
+        return self._timed(receive, again)  # type: ignore[no-any-return]
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         view = memoryview(buffer).cast("B")
@@ -107,7 +109,7 @@ class Socket:
     def send(self, data: Any, flags: int = 0) -> int:
         timeout, block, again = self._limits(flags, real_socket.SO_SNDTIMEO)
         part = bytes(data)
-        return int(self._timed(lambda: system.transmit(self._fd, part, timeout, block), again))
+        return int(self._timed(lambda: connections.transmit(self._fd, part, timeout, block), again))
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         left = memoryview(bytes(data))
@@ -117,7 +119,7 @@ class Socket:
             if ends is not None and block:
                 timeout = max(0.0, ends - system.monotonic())
             part = bytes(left)
-            left = left[self._timed(lambda: system.transmit(self._fd, part, timeout, block), again) :]  # noqa: B023
+            left = left[self._timed(partial(connections.transmit, self._fd, part, timeout, block), again) :]
 
     def sendmsg(self, buffers: Any, ancillary: Any = (), flags: int = 0, address: Any = None) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
@@ -126,19 +128,19 @@ class Socket:
             ((level, kind, fds),) = ancillary
             assert (level, kind) == (real_socket.SOL_SOCKET, real_socket.SCM_RIGHTS)
             return self._timed(  # type: ignore[no-any-return]
-                lambda: system.transmit_rights(self._fd, data, list(fds), timeout, block), again
+                lambda: connections.transmit_rights(self._fd, data, list(fds), timeout, block), again
             )
-        return int(self._timed(lambda: system.transmit(self._fd, data, timeout, block), again))
+        return int(self._timed(lambda: connections.transmit(self._fd, data, timeout, block), again))
 
     def recvmsg(self, size: int, space: int = 0, flags: int = 0) -> tuple[bytes, list[Any], int, Any]:
         timeout, _, again = self._limits(flags, real_socket.SO_RCVTIMEO)
-        data, fds = self._timed(lambda: system.receive_rights(self._fd, size, timeout), again)
+        data, fds = self._timed(lambda: connections.receive_rights(self._fd, size, timeout), again)
         packed = b"".join(fd.to_bytes(4, real_sys.byteorder) for fd in fds)
         ancillary = [(real_socket.SOL_SOCKET, real_socket.SCM_RIGHTS, packed)] if fds else []
         return data, ancillary, 0, None
 
     def accept(self) -> tuple["Socket", tuple[str, int]]:
-        fd, address = system.accept_on(self._fd, self._timeout)
+        fd, address = connections.accept_on(self._fd, self._timeout)
         connection = Socket(fileno=fd)
         connection._peer = address
         return connection, address
@@ -159,12 +161,12 @@ system_timeval = _Timeval()
 
 
 def make_pair(*_: Any) -> tuple[Socket, Socket]:
-    one, other = system.new_pair()
+    one, other = connections.new_pair()
     return Socket(real_socket.AF_UNIX, fileno=one), Socket(real_socket.AF_UNIX, fileno=other)
 
 
 def create_server(address: tuple[str, int], *, family: int = 2, backlog: int | None = None, **_: Any) -> Socket:
-    fd, name = system.listen_on(address[0], address[1], backlog or 128)
+    fd, name = connections.listen_on(address[0], address[1], backlog or 128)
     server = Socket(family, fileno=fd)
     server._name = name
     return server
@@ -172,6 +174,6 @@ def create_server(address: tuple[str, int], *, family: int = 2, backlog: int | N
 
 def create_connection(address: tuple[str, int], timeout: Any = None, *_: Any, **__: Any) -> Socket:
     limit = timeout if isinstance(timeout, (int, float)) else None
-    connection = Socket(fileno=system.connect_to(address[0], address[1], limit))
+    connection = Socket(fileno=connections.connect_to(address[0], address[1], limit))
     connection._timeout, connection._peer = limit, address
     return connection

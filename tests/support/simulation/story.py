@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tests.support.simulation import engine, system
+from tests.support.simulation import engine, processes, system
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.model import Books, Insertion, Row, epoch_fault, log_fault
 from tests.support.simulation.scheduler import DeadlockError, Process, Thread
@@ -569,7 +569,7 @@ class Story:
 
 def os_fork() -> int:
     """os.fork of a simulated process."""
-    return int(system.fork())
+    return int(processes.fork())
 
 
 def run_seed(seed: int, tell: Callable[[str], None] | None = None, kind: str | None = None) -> Outcome:

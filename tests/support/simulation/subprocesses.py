@@ -4,7 +4,7 @@ import signal as real_signal
 import subprocess as real_subprocess
 from typing import Any
 
-from tests.support.simulation import system
+from tests.support.simulation import processes, system
 from tests.support.simulation.scheduler import the_world
 
 
@@ -37,7 +37,7 @@ class Popen:
     def send_signal(self, number: int) -> None:
         """Send a signal."""
         if self.poll() is None:
-            system.kill(self.pid, number)
+            processes.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -74,4 +74,4 @@ def _spawn(world: Any, args: list[str], fds: list[int], env: dict[str, str] | No
 
 @system.call()
 def _child_status(world: Any, pid: int, timeout: float | None) -> int | None:
-    return system.child_status(world, pid, timeout)
+    return processes.child_status(world, pid, timeout)
