@@ -15,7 +15,7 @@ from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
 from tussock_connections import set_connection_of_sink, set_connections_of_files
-from tussock_steps import open_pipeline_store, pipeline_of
+from tussock_steps import open_parent_store, pipeline_of
 from tussock_tasks import no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -113,7 +113,7 @@ def _plan_merge(name: str, branch: str) -> dict[str, str]:
     from tussock.jobs.texts.comparison import comparison_text
 
     with no_retry(name):
-        at = open_pipeline_store(name)
+        at = open_parent_store(name)
         branches.bring_to_parent(at, branch, print)
         merge = branches.plan_merge_of(at, branch)
         difference = compare_for_merge(at, branch, print)
@@ -130,7 +130,7 @@ def _merge_branch(name: str, branch: str, approved: str) -> None:
     from tussock.jobs.texts.branches import merge_text
 
     with no_retry(name):
-        at = open_pipeline_store(name)
+        at = open_parent_store(name)
         for sink in at.pipeline.publish:
             set_connection_of_sink(sink)
         print(merge_text(merge_into_parent(at, branch, approved, print)))

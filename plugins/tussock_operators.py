@@ -23,6 +23,7 @@ from tussock_airflow import AirflowException, AirflowFailException
 from tussock_connections import set_connections_of_sources
 from tussock_events import task_states
 from tussock_notify import SendNotices, on_failure, sends_no_message
+from tussock_steps import open_pipeline_store
 from tussock_tasks import (
     SPARK_CONNECTION,
     PipelineTask,
@@ -30,7 +31,6 @@ from tussock_tasks import (
     argument_of,
     epoch_if_any,
     no_retry,
-    open_of_task,
     run_interval,
     span_text,
 )
@@ -183,6 +183,8 @@ class RunActors(SubmitJob):
     runs epochs that do not need Spark or its machines, and the job runs the rest.
     """
 
+    opens = staticmethod(open_pipeline_store)
+
     def execute(self, context: Any) -> None:
         if branch_in(context):  # the metrics are those of the store
             self._take_in(context)
@@ -193,7 +195,8 @@ class RunActors(SubmitJob):
     def _take_in(self, context: Any) -> None:
         from tussock.jobs.operations.epochs import ended_without_input, recorded_in_job, spark_must_ask
 
-        at = open_of_task(self.pipeline_name, context)
+        with no_retry(self.pipeline_name, context):
+            at = self.opens(self.pipeline_name, branch_in(context))
         # Checked again: since inject_barrier, files may have arrived or another run may have finished.
         if _inject(at, context) is None and not spark_must_ask(at):
             ended_without_input(at, _wish(at, context))

@@ -3,7 +3,8 @@
     branch >> apply >> follow >> check >> diff >> report >> end
 
 Each task opens the changed files anew, by the commit or the folder that `branch` returned, since tasks may run on
-different hosts. Parsing this imports no Spark and reads nothing.
+different hosts. In an environment that is a branch, the run works on the store of its parent. Parsing this imports no
+Spark and reads nothing.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowFailException
 from tussock_operators import RunActors
-from tussock_steps import open_pipeline_store, pipeline_of
+from tussock_steps import open_parent_store, parent_pipeline_of
 from tussock_tasks import no_retry
 from tussock_turn import run_of
 
@@ -81,11 +82,13 @@ def begin_branch(pipeline: Pipeline) -> Any:
 
         asked = params or {}
         with no_retry(name):
-            found = change_preview.find_files(pipeline_of(name), asked.get("revision") or "", asked.get("folder") or "")
+            found = change_preview.find_files(
+                parent_pipeline_of(name), asked.get("revision") or "", asked.get("folder") or ""
+            )
             run = f"{dag_run.dag_id}/{dag_run.run_id}"
             branch = asked.get("name") or f"preview-{sha256(run.encode()).hexdigest()[:8]}"
             keep_ms = int(asked.get("hours") or 24) * HOUR_MS
-            change_preview.begin_branch(open_pipeline_store(name), branch, run, keep_ms)
+            change_preview.begin_branch(open_parent_store(name), branch, run, keep_ms)
         print(f"branch {branch} tries {found.title or 'the deployed files'}")
         return {"branch": branch, **found._asdict()}
 
@@ -101,7 +104,7 @@ def apply_files(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.deployment import deployment_text
 
         branch, files = _begun(ti)
-        with no_retry(name), change_preview.open_files(pipeline_of(name), files) as changed:
+        with no_retry(name), change_preview.open_files(parent_pipeline_of(name), files) as changed:
             deployment = change_preview.apply_files(changed, branch, print)
         print(deployment_text(deployment, name, full=True))
 
@@ -116,15 +119,18 @@ def follow_epochs(pipeline: Pipeline) -> "FollowEpochs":
 class FollowEpochs(RunActors):
     """Runs epochs on the branch until it has taken as many epochs of the parent as the run requests."""
 
+    opens = staticmethod(open_parent_store)
+
     def execute(self, context: Any) -> None:
         params = context["params"]
         name = _begun(context["ti"])[0]
+        self.pipeline = parent_pipeline_of(self.pipeline_name)  # its environment is that of the submitted job
         of_branch = {**context, "params": {**params, "branch": name}}
         super().execute(of_branch)
         from tussock.jobs.operations.change_preview import count_followed
 
         with no_retry(self.pipeline_name, of_branch):
-            followed = count_followed(open_pipeline_store(self.pipeline_name, name))
+            followed = count_followed(open_parent_store(self.pipeline_name, name))
         if followed >= params["epochs"]:
             self.log.info("The branch has taken %d epochs of its parent.", followed)
             return
@@ -150,8 +156,8 @@ def check_branch(pipeline: Pipeline) -> Any:
 
         branch, files = _begun(ti)
         with no_retry(name):
-            open_pipeline_store(name)  # decides whether values of rows may be printed
-            with change_preview.open_files(pipeline_of(name), files) as changed:
+            open_parent_store(name)  # decides whether values of rows may be printed
+            with change_preview.open_files(parent_pipeline_of(name), files) as changed:
                 judged = change_preview.judge_branch(changed, branch, print)
                 checks = [one for one in (judged, _test_views(changed)) if one is not None]
         for check in checks:
@@ -191,7 +197,7 @@ def compare_branch(pipeline: Pipeline) -> Any:
 
         branch, files = _begun(ti)
         with no_retry(name):
-            at, on_branch = open_pipeline_store(name), open_pipeline_store(name, branch)
+            at, on_branch = open_parent_store(name), open_parent_store(name, branch)
             zone = store_zone(at.meta)
             difference = with_text_samples(compare_for_merge(at, branch, print), zone)
             checks = tuple(convert_value(check, PreviewCheck) for check in ti.xcom_pull(task_ids="check"))
@@ -233,7 +239,7 @@ def end_branch(pipeline: Pipeline) -> Any:
             print(f"branch {begun['branch']} stays open")
         else:
             with no_retry(name):
-                was_open = change_preview.end_if_open(open_pipeline_store(name), begun["branch"])
+                was_open = change_preview.end_if_open(open_parent_store(name), begun["branch"])
             print(f"branch {begun['branch']} {'has ended' if was_open else 'had ended'}")
 
     return end(pipeline.name).as_teardown()

@@ -34,6 +34,19 @@ def pipeline_of(name: str) -> Pipeline:
     return at_its_store(find_pipeline(name, pipelines_folder()))
 
 
+def parent_pipeline_of(name: str) -> Pipeline:
+    """As `pipeline_of`. In an environment that is a branch: the pipeline in the environment of its parent."""
+    from tussock.jobs.settings.branches import at_its_store, parent_of
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    return at_its_store(parent_of(pipeline) or pipeline)
+
+
+def open_parent_store(name: str, branch: str = "") -> "PipelineStore":
+    """As `open_pipeline_store`, for `parent_pipeline_of`."""
+    return _open_for_task(parent_pipeline_of(name), branch)
+
+
 def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
     """Open a pipeline with its store, for a task, which then prints rows only if all readers of its DAG may see them.
 
@@ -45,12 +58,16 @@ def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
         NotInitialisedError: `tussock apply` has not created the store yet.
         CopiedStoreError: this is a copy of a store, which must not emit the events of the original.
     """
+    return _open_for_task(pipeline_of(name), branch)
+
+
+def _open_for_task(pipeline: Pipeline, branch: str) -> "PipelineStore":
     from tussock.jobs.operations.store import open_at_home, open_pipeline
     from tussock.jobs.settings.arrow import leave_pandas
     from tussock.jobs.settings.branches import at_its_store
 
     leave_pandas()
-    pipeline = at_its_store(pipeline_of(name), branch)
+    pipeline = at_its_store(pipeline, branch)
     prints_for_airflow(pipeline.pages.rows)
     return open_pipeline(pipeline) if pipeline.branch else open_at_home(pipeline)
 
