@@ -17,7 +17,7 @@ Spark.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -268,7 +268,7 @@ class Session:
         self,
         scripts: Sequence[tuple[Path, str]],
         *,
-        prune: bool = False,
+        prune: bool | Collection[str] = False,
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
         zone_rules: bool = False,
@@ -284,7 +284,7 @@ class Session:
         self,
         scripts: Sequence[tuple[Path, str]],
         *,
-        prune: bool = False,
+        prune: bool | Collection[str] = False,
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
         zone_rules: bool = False,
@@ -297,7 +297,7 @@ class Session:
 
         Args:
             scripts: the files with their text, in order.
-            prune: drop the views that the files do not define.
+            prune: drop the views that the files do not define; or the names of relations of any kind to drop.
             resume: paused views to rebuild, with the views that were paused together with them.
             derived: returns further statements for the views of the files, such as the measures of quality suites; None
                 leaves these unchanged.
@@ -324,7 +324,7 @@ class Session:
     def _deployment(
         self,
         scripts: Sequence[tuple[Path, str]],
-        prune: bool,
+        prune: bool | Collection[str],
         resume: Sequence[str],
         derived: "Derived | None",
         zone_rules: bool,

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tussock.jobs.barriers.moment import ALL
+from tussock.jobs.catalog.fed_tables import is_fed_by
 from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge, was_adopted
 from tussock.jobs.facts.branches import BranchFacts, facts_of_branch, list_branches
 from tussock.jobs.operations.epochs import run_pipeline_epochs
@@ -126,7 +127,17 @@ def plan_build_of(at: PipelineStore, name: str) -> "Deployment":
     from tussock.jobs.operations.deploy import plan  # imports the language
 
     _require_files(at, name)
-    return plan(at.pipeline)
+    return plan(at.pipeline, _dropped_in(at, name))
+
+
+def _dropped_in(at: PipelineStore, name: str) -> tuple[str, ...]:
+    """The relations that a branch has dropped since it began, and that its parent still has."""
+    branch, parent = at.meta.branch(name), at.meta.read_latest().catalog
+    mine, began = branch.read_latest().catalog.live_relations(), branch.read_version(0).catalog
+    ids, names = {r.id for r in mine}, {r.name for r in mine}
+    gone = {r.id for r in began.live_relations() if r.id not in ids and r.name not in names}
+    dropped = [r for r in parent.live_relations() if r.id in gone and not r.is_internal]
+    return tuple(r.name for r in dropped if not any(is_fed_by(r, source) for source in gone))  # they go with it
 
 
 def build_in_parent(
@@ -139,7 +150,7 @@ def build_in_parent(
     from tussock.jobs.operations.deploy import apply  # imports the language
 
     _require_files(at, name)
-    done = apply(at.pipeline, approved=approved, progress=progress)
+    done = apply(at.pipeline, _dropped_in(at, name), approved=approved, progress=progress)
     at.meta.end_branch(name, "merged")
     return done
 

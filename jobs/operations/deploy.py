@@ -1,6 +1,6 @@
 """Deployment of a pipeline's files to its store, for `tussock plan`, `tussock apply` and the DAG deploy_<pipeline>."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,7 +77,7 @@ class PlanOutdatedError(InputError):
 
 def plan(
     pipeline: Pipeline,
-    prune: bool = False,
+    prune: bool | Collection[str] = False,
     resume: Sequence[str] = (),
     progress: Progress = no_progress,
     zone_rules: bool = False,
@@ -108,7 +108,7 @@ def _make_plan(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deploym
 
 def apply(
     pipeline: Pipeline,
-    prune: bool = False,
+    prune: bool | Collection[str] = False,
     resume: Sequence[str] = (),
     approved: Approval | str | None = None,
     progress: Progress = no_progress,
@@ -162,7 +162,7 @@ def apply(
 class _Wishes(TypedDict):
     """Arguments of Session.plan and Session.apply."""
 
-    prune: bool
+    prune: bool | Collection[str]
     resume: Sequence[str]
     derived: Derived
     zone_rules: bool
@@ -213,7 +213,7 @@ class _Read:
             )
 
 
-def _read_files(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rules: bool) -> _Read:
+def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Sequence[str], zone_rules: bool) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
     suites, makes_store = _read_suites(pipeline), not store_exists(pipeline.store)
     assertions = read_assertions(pipeline)
@@ -227,7 +227,7 @@ def _read_files(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rul
             str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in pipeline.sql
         ),
         **{f"spark.{key}": value for key, value in sorted(pipeline.spark.items()) if key.startswith("spark.sql.")},
-        "--prune": "yes" if prune else "no",
+        "--prune": ("yes" if prune else "no") if isinstance(prune, bool) else ", ".join(sorted(prune)) or "no",
         "--resume": ", ".join(resume),
         **({"--zone-rules": "yes"} if zone_rules else {}),
     }

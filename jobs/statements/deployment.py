@@ -9,7 +9,7 @@ ones of the deployment. It cannot read a *view* that these will change: it runs 
 The deployment then leaves it and all later statements for the next apply, and reports this.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -210,7 +210,7 @@ class Deploying:
     def make_deployment(
         self,
         scripts: Sequence[Script],
-        prune: bool,
+        prune: bool | Collection[str],
         resume: Sequence[str] = (),
         derived: Derived | None = None,
         zone_rules: bool = False,
@@ -219,7 +219,7 @@ class Deploying:
 
         Args:
             derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
-            prune: drop views that the files do not name.
+            prune: drop views that the files do not name; or the names of relations of any kind to drop.
             resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
             zone_rules: record the rules of time zones that this Java has, and rebuild the views that convert by them.
 
@@ -236,7 +236,7 @@ class Deploying:
             for own in derived(self._draft.catalog):
                 with _errors_with_file(own.file):
                     self._process_statement(own.file, ScriptStatement(own.text), own=own)
-        self._without_files(prune and whole, own=derived is not None and whole)
+        self._without_files(prune if whole else False, own=derived is not None and whole)
         self._resume_views(resume)
         self._rebind_views(moved_views(self.catalog, moves, self.meta.settings.time_zone))
         self._settle_views()
@@ -434,20 +434,22 @@ class Deploying:
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 
-    def _without_files(self, prune: bool, own: bool) -> None:
-        """Add a step for each view of the catalog that the files do not name.
+    def _without_files(self, prune: bool | Collection[str], own: bool) -> None:
+        """Add a step for each view of the catalog that the files do not name, and for each relation to drop.
 
         Args:
-            prune: drop the user's views among them. Otherwise the step only reports that the files lack the view.
+            prune: drop the user's views among them, or these relations. For other views, the step only reports that the
+                files lack them.
             own: also handle the views that the project derives from suites; those are always dropped.
         """
-        views = [
-            r for r in self._draft.catalog.live_relations() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)
-        ]
-        for view in reversed([r for r in views if r.name not in self._named and (own or not r.is_internal)]):
-            if goes := prune or view.is_internal:
-                self._draft.add_statement(Drop(view.kind, view.name))
-            self._add_step(Step(StepAction.DROP if goes else StepAction.GONE, _describe_relation(view), ""))
+        views, chosen = (RelationKind.VIEW, RelationKind.PLAIN_VIEW), () if isinstance(prune, bool) else prune
+        for relation in reversed(self._draft.catalog.live_relations()):
+            is_view = relation.kind in views and (own or not relation.is_internal)
+            if relation.name in self._named or not (is_view or relation.name in chosen):
+                continue
+            if goes := prune is True or relation.name in chosen or relation.is_internal:
+                self._draft.add_statement(Drop(relation.kind, relation.name))
+            self._add_step(Step(StepAction.DROP if goes else StepAction.GONE, _describe_relation(relation), ""))
 
     def _resume_views(self, names: Sequence[str]) -> None:
         for name in names:

@@ -9,11 +9,12 @@ from tests.support.jobs.driver.embedded import append, epoch, new_store
 from tussock.jobs.cli import main
 from tussock.jobs.driver.run_record import record_failure
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateTable, CreateView
+from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
 from tussock.jobs.session import Session
 from tussock.jobs.settings.branches import branch_address
 from tussock.jobs.settings.home import BranchWritesOutsideError, home_of
 from tussock.jobs.settings.process import open_meta
+from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -225,3 +226,26 @@ def test_the_status_of_a_branch_prints_commands_for_the_branch(
     record_failure(open_meta(branch_address(store, "pr-1")), "epoch", {}, 1, "see `tussock inspect epochs`")
     status = " ".join(run(capsys, "status", "shop", "--branch", "pr-1", code=4).split())
     assert "`tussock inspect epochs --pipeline shop --branch pr-1`" in status
+
+
+def test_the_merge_of_a_branch_with_its_own_input_drops_what_the_branch_dropped(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    (tmp_path / "pipelines/shop/views.sql").write_text("")
+    ids, parent = Scan("orders", (0,), (Field("id", "int"),)), open_meta(store)
+    append(parent, CreateView("ids", "SELECT id FROM orders", ids), CreateView("kept", "SELECT id FROM orders", ids))
+    append(parent, CreateTable("odd Name", (Field("id", "int"),), (0,)))
+    run(capsys, "epoch", "--pipeline", "shop")
+    run(capsys, "branch", "create", "shop", "pr-1", "--own")
+    append(parent.branch("pr-1"), Drop(RelationKind.VIEW, "ids"), Drop(RelationKind.TABLE, "odd Name"))
+    run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1")
+    planned = run(capsys, "branch", "merge", "shop", "pr-1", "--plan")
+    assert [line.split("  ")[0] for line in planned.splitlines() if line.startswith("-")] == [
+        "- table odd name",
+        "- view ids",
+    ]
+    digest = next(line.split()[-1] for line in planned.splitlines() if line.startswith("digest"))
+    run(capsys, "branch", "merge", "shop", "pr-1", "--approved", digest)
+    run(capsys, "epoch", "--pipeline", "shop")
+    assert [r.name for r in open_meta(store).read_latest().catalog.live_relations()] == ["orders", "kept"]
