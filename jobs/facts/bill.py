@@ -5,16 +5,20 @@ no view. What a row costs is measured over these epochs: the part of the seconds
 the rows which enter the fragments of views. The rest is the cost of an epoch as such.
 
 A view without a past is estimated from its inputs. Each exchange within it carries as many rows as the largest input
-has, because it follows a join or precedes an aggregate, or PARTIAL of them after a partial aggregate. Its changes are
-at most as many as its largest input has.
+has, because it follows a join or precedes an aggregate, or fewer after a partial aggregate, see `Groups`. Its changes
+are at most as many as its largest input has.
+
+A view that reads a changed view keeps its state, and takes the difference between the old and the new rows. Nobody
+knows the difference before: it has at most all of them.
 
 The record `runs/bill.json` in the store lets the page of an epoch compare the bill of its deployment with what
 happened. It is for people: nothing that decides about data depends on it, and each apply overwrites it.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
@@ -23,7 +27,7 @@ import numpy as np
 
 from tussock.jobs.facts.epochs import EpochFacts, RelationRows, list_epochs
 from tussock.jobs.settings.prices import Prices
-from tussock.jobs.statements.deployment import Step
+from tussock.jobs.statements.deployment import Step, ViewShape
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.barrier import MutationKind
@@ -44,8 +48,8 @@ QUALITY = "quality checks"
 """The line of the views that suites and assertions need."""
 
 PARTIAL = 0.2
-"""Rows that leave a partial aggregate, as a share of those that enter it. The share is between 0 and 1, and unknown
-for a new view. With 0.2, the rows that the view reads are right within a quarter for shares up to 0.6."""
+"""Rows that leave a partial aggregate, as a share of those that enter it, if no epoch of the view was recorded. The
+share is between 0 and 1. With 0.2, the rows that the view reads are right within a quarter for shares up to 0.6."""
 READ = 40
 """Epochs whose manifests are read: usual ones, and builds, which show the cost of a row."""
 
@@ -174,12 +178,39 @@ class _Rates:
         return BillLine("each epoch", 0, 0, self.seconds.fixed, self.requests.fixed, self.dollars.fixed)
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """One recorded epoch of a view with partial aggregates: `rows` entered one, and `left` rows left it.
+
+    The groups of the rows that arrive are taken as equally frequent. Among n rows with G groups there are then about
+    G (1 - exp(-n / G)) of them. The recorded epoch gives G, and G gives the rows of another epoch.
+    """
+
+    rows: float
+    left: float
+
+    def left_of(self, rows: float) -> float:
+        """The rows that leave the aggregate if so many enter it."""
+        if self.left >= 0.999 * self.rows:
+            return rows
+        low, high = 0.0, math.log(1e15)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if _groups_among(self.rows, math.exp(middle)) < self.left else (low, middle)
+        return _groups_among(rows, math.exp(high))
+
+
+def _groups_among(rows: float, groups: float) -> float:
+    return -groups * math.expm1(-rows / groups)
+
+
 def estimate_bill(
     version: HummockVersion,
     steps: Sequence[Step],
     past: Sequence[EpochFacts],
     prices: Prices,
     runs_a_month: float | None,
+    shapes: Mapping[str, ViewShape],
 ) -> Bill:
     """Return the bill of a deployment.
 
@@ -188,17 +219,19 @@ def estimate_bill(
         steps: of the deployment.
         past: committed epochs, oldest first; the last ones before `version`.
         runs_a_month: of the pipeline's schedule; None: it has none.
+        shapes: of the views of `version`, by name.
 
     Cost: no request; O(relations + past epochs).
     """
     usual = usual_epochs(past)
     rates = _measure_rates(past, prices)
-    estimate = _Estimate(version, {_view_of(step): step for step in steps if step.rebuilt}, usual)
+    built = {_view_of(step): step for step in steps if step.shape is not None}
+    estimate = _Estimate(version, built, usual, _recorded_groups(past, shapes))
     names = [r.name for r in version.catalog.live_relations() if r.kind is RelationKind.VIEW and r.paused is None]
-    views = [*dict.fromkeys((*names, *estimate.rebuilt))]
+    views = [*dict.fromkeys((*names, *built))]
     dropped = {_view_of(step) for step in steps if step.action == "drop"}
     stored = sum(sst.size for level in version.levels for sst in level)
-    change = [(view, estimate.first_epoch(view)) for view in estimate.rebuilt]
+    change = [(view, amount) for view in built if (amount := estimate.first_epoch(view)).read != 0]
     return Bill(
         _epoch_bill(change, rates) if change else None,
         _epoch_bill([(view, estimate.usual_epoch(view)) for view in views if view not in dropped], rates),
@@ -286,8 +319,9 @@ class _Estimate:
     """Estimates rows of views, the inputs of a view first."""
 
     version: HummockVersion
-    rebuilt: Mapping[str, Step]  # by name, in order
+    built: Mapping[str, Step]  # new, changed and following views, by name, in order
     usual: Sequence[EpochFacts]
+    groups: Mapping[str, Sequence[Groups]]
     _usual_amounts: dict[str, _Amount] = field(default_factory=dict)
     _first_amounts: dict[str, _Amount] = field(default_factory=dict)
     _known: Mapping[str, RelationRows] = field(init=False)
@@ -301,39 +335,75 @@ class _Estimate:
     def usual_epoch(self, name: str) -> _Amount:
         """Rows of a relation in a usual epoch."""
         if name not in self._usual_amounts:
-            step, known = self.rebuilt.get(name), self._known.get(name)
-            if step is None or (known is not None and known.rows_in and self._known.keys() >= set(step.reads)):
+            shape, known = self._shape_of(name), self._known.get(name)
+            if shape is None or (known is not None and known.rows_in and self._known.keys() >= set(shape.reads)):
                 none = 0 if self.usual else None
                 self._usual_amounts[name] = (
                     _Amount(none, none) if known is None else _Amount(known.rows_in, known.rows_out)
                 )
             else:
-                inputs = [self.usual_epoch(read) for read in step.reads]
-                self._usual_amounts[name] = _amount_of(step, inputs, None if known is None else known.rows_out)
+                inputs = [self.usual_epoch(read) for read in shape.reads]
+                written = None if known is None else known.rows_out
+                self._usual_amounts[name] = self._amount_of(name, shape, inputs, written)
         return self._usual_amounts[name]
 
     def first_epoch(self, name: str) -> _Amount:
-        """Rows of a relation in the epoch that builds the rebuilt views. For other relations, their stored rows."""
+        """Rows of a relation in the epoch after the deployment. For relations that do not change, their stored rows."""
         if name not in self._first_amounts:
-            step, stored = self.rebuilt.get(name), self._stored.get(name)
-            if step is None:
+            shape, stored = self._shape_of(name), self._stored.get(name)
+            if shape is None:
                 self._first_amounts[name] = _Amount(0, stored)
+            elif self.built[name].rebuilt:
+                inputs = [self.first_epoch(read) for read in shape.reads]
+                self._first_amounts[name] = self._amount_of(name, shape, inputs, stored)
             else:
-                inputs = [self.first_epoch(read) for read in step.reads]
-                self._first_amounts[name] = _amount_of(step, inputs, stored)
+                inputs = [self._difference_of(read) for read in shape.reads]
+                bound = replace(shape, partials=0)  # each row may have its own group
+                self._first_amounts[name] = self._amount_of(name, bound, inputs, None)
         return self._first_amounts[name]
 
+    def _shape_of(self, name: str) -> ViewShape | None:
+        """The shape of a view of the deployment; None for another relation."""
+        return self.built[name].shape if name in self.built else None
 
-def _amount_of(step: Step, inputs: Sequence[_Amount], written: float | None) -> _Amount:
-    """Rows of a view from the rows that its inputs write. `written`: known changes of its rows."""
-    given = [amount.written for amount in inputs]
-    if any(rows is None for rows in given):
-        return _Amount(None, written)
-    rows = [rows for rows in given if rows is not None]
-    largest = max(rows, default=0)
-    exchanged = step.exchanges - step.partials + PARTIAL * step.partials
-    at_most = written is None or any(amount.at_most for amount in inputs)
-    return _Amount(sum(rows) + exchanged * largest, largest if written is None else written, at_most)
+    def _difference_of(self, name: str) -> _Amount:
+        """The changes that a view takes from an input which may have been replaced: at most its old and new rows."""
+        if name not in self.built:
+            return _Amount(0, 0)
+        first = self.first_epoch(name)
+        if not self.built[name].rebuilt or first.written is None:
+            return first
+        return _Amount(0, self._stored.get(name, 0) + first.written, True)
+
+    def _amount_of(self, name: str, shape: ViewShape, inputs: Sequence[_Amount], written: float | None) -> _Amount:
+        """Rows of a view from the rows that its inputs write. `written`: known changes of its rows."""
+        given = [amount.written for amount in inputs]
+        if any(rows is None for rows in given):
+            return _Amount(None, written)
+        rows = [rows for rows in given if rows is not None]
+        largest = max(rows, default=0)
+        exchanged = (shape.exchanges - shape.partials) * largest + shape.partials * self._left_of(name, largest)
+        at_most = written is None or any(amount.at_most for amount in inputs)
+        return _Amount(sum(rows) + exchanged, largest if written is None else written, at_most)
+
+    def _left_of(self, name: str, rows: float) -> float:
+        """The rows that leave a partial aggregate of a view, from its own epochs: other views group by other keys."""
+        recorded = self.groups.get(name)
+        return median(groups.left_of(rows) for groups in recorded) if recorded else PARTIAL * rows
+
+
+def _recorded_groups(past: Sequence[EpochFacts], shapes: Mapping[str, ViewShape]) -> dict[str, list[Groups]]:
+    """The rows around the partial aggregates of each view, in the usual epochs."""
+    recorded: dict[str, list[Groups]] = {}
+    for epoch in usual_epochs(past):
+        rows = {counts.relation: counts for counts in epoch.rows}
+        for name, shape in shapes.items():
+            given = [rows[read].rows_out if read in rows else 0 for read in shape.reads]
+            largest = max(given, default=0)
+            if shape.partials and largest and name in rows:
+                exchanged = rows[name].rows_in - sum(given) - (shape.exchanges - shape.partials) * largest
+                recorded.setdefault(name, []).append(Groups(largest, max(1.0, exchanged / shape.partials)))
+    return recorded
 
 
 def _measure_rates(past: Sequence[EpochFacts], prices: Prices) -> _Rates:

@@ -7,8 +7,9 @@ from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import open_meta, store_exists
 from tussock.jobs.settings.ticks import Ticks
-from tussock.jobs.statements.deployment import Deployment
+from tussock.jobs.statements.deployment import Deployment, shape_of
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import RelationKind
 
 
 class OverLimitError(InputError):
@@ -40,7 +41,9 @@ def bill_of(pipeline: Pipeline, deployment: Deployment) -> Bill | None:
     version = meta.read_latest()
     runs = runs_in_a_month(pipeline)
     past = list_epochs(meta, READ, version=version)
-    return estimate_bill(version, deployment.steps, past, pipeline.prices, runs)
+    views = [r for r in version.catalog.live_relations() if r.kind is RelationKind.VIEW]
+    shapes = {view.name: shape_of(view, version.catalog) for view in views}
+    return estimate_bill(version, deployment.steps, past, pipeline.prices, runs, shapes)
 
 
 def runs_in_a_month(pipeline: Pipeline) -> float | None:

@@ -118,6 +118,29 @@ class StepAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ViewShape:
+    """The parts of a view that decide the rows that its fragments read.
+
+    Args:
+        reads: the names of the relations that it reads.
+        exchanges: between its fragments.
+        partials: those of them that follow a partial aggregate.
+    """
+
+    reads: tuple[str, ...]
+    exchanges: int
+    partials: int
+
+
+def shape_of(view: Relation, catalog: Catalog) -> ViewShape:
+    """The shape of a view over the relations of a catalog."""
+    fragments = fragments_of(view)
+    partials = sum(any(isinstance(o.node, PartialAgg) for o in fragment.operators) for fragment in fragments)
+    reads = tuple(r.name for r in catalog.live_relations() if r.id in view.depends_on)
+    return ViewShape(reads, len(fragments) - 1, partials)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of a deployment.
 
@@ -129,9 +152,7 @@ class Step:
         rows, bytes: the stored size of its input; for sources, the bytes of their files.
         note: a note for the user.
         costs: the costs of a new or changed view that grow with its stored rows.
-        reads: the names of the relations that a new or rebuilt view reads.
-        exchanges: the exchanges within such a view.
-        partials: those of them that follow a partial aggregate.
+        shape: of a new, rebuilt or following view.
         text: the whole statement; empty if no file contains it.
         bound: digests of the old and the new relation; for a statement that runs once, its name in the store.
     """
@@ -147,9 +168,7 @@ class Step:
     costs: tuple[UnboundedCost, ...] = ()
     text: str = ""
     bound: str = ""
-    reads: tuple[str, ...] = ()
-    exchanges: int = 0
-    partials: int = 0
+    shape: ViewShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +443,8 @@ class Deploying:
             costs=costs,
             bound=fingerprint_relation(after),
         )
-        step = self._with_inputs(step, after) if rebuilt else step
+        if after.kind is RelationKind.VIEW:
+            step = replace(step, shape=shape_of(after, self._draft.catalog))
         if before is None:
             return step
         differences = list_differences(created_by(before), created_by(after))
@@ -466,7 +486,7 @@ class Deploying:
             bound = fingerprint_relation(after)
             place = said[0].place if said else ""
             step = Step(StepAction.RESUME, _describe_relation(view), place, (), True, rows, size, bound=bound)
-            self._add_step(self._with_inputs(step, after))
+            self._add_step(replace(step, shape=shape_of(after, self._draft.catalog)))
 
     def _bound_again(self, view: Relation) -> Relation:
         """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
@@ -519,13 +539,6 @@ class Deploying:
         below = [r for r in self.version.catalog.live_relations() if r.id in view.depends_on]
         amounts = [self._measure_taken(r) if source_of(r) is not None else self._measure_stored(r) for r in below]
         return sum(rows for rows, _ in amounts), sum(size for _, size in amounts)
-
-    def _with_inputs(self, step: Step, view: Relation) -> Step:
-        """The step of a rebuilt view with the relations that it reads, and its exchanges."""
-        fragments = fragments_of(view)
-        partials = sum(any(isinstance(o.node, PartialAgg) for o in fragment.operators) for fragment in fragments)
-        reads = tuple(r.name for r in self._draft.catalog.live_relations() if r.id in view.depends_on)
-        return replace(step, reads=reads, exchanges=len(fragments) - 1, partials=partials)
 
     def _measure_stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)

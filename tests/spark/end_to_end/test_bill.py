@@ -94,6 +94,25 @@ def test_the_rows_of_a_bill_are_those_that_the_epochs_read(shop: Pipeline, spark
     assert all(is_near(rows.rows_in, rows.expected_in) for name, rows in usual.items() if name.startswith("per_"))
 
 
+def test_a_view_that_follows_a_replaced_one_reads_at_most_the_rows_of_the_bill(
+    shop: Pipeline, spark: SparkSession
+) -> None:
+    views = shop.folder / "views.sql"
+    views.write_text(SOURCES + LATER)
+    apply(shop)
+    run_epoch(shop, spark)
+    views.write_text(views.read_text().replace("price, count(*) AS n", "price, 2 * count(*) AS n"))
+    bill = bill_of(shop, plan(shop))
+    assert bill is not None
+    assert bill.change is not None
+    lines = {line.name: line for line in bill.change.lines}
+    assert list(lines) == ["by_price", "busy"]
+    apply(shop)
+    read = {rows.relation: rows.rows_in for rows in run_epoch(shop, spark)}
+    assert is_near(read["by_price"], lines["by_price"].rows_read), (read, lines)
+    assert 0 < read["busy"] <= (lines["busy"].rows_read or 0), (read, lines)
+
+
 def test_a_limit_refuses_a_deployment_before_it_is_logged(shop: Pipeline) -> None:
     (shop.folder / "views.sql").write_text(SOURCES + LATER)
     settings = shop.folder / "pipeline.toml"

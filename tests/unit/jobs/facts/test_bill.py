@@ -1,13 +1,14 @@
 """Bills of deployments, from recorded epochs that follow a known rule."""
 
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tussock.jobs.facts.bill import DAYS, PARTIAL, SECONDS_PER_ROW, Bill, estimate_bill
+from tussock.jobs.facts.bill import DAYS, PARTIAL, SECONDS_PER_ROW, Bill, Groups, estimate_bill
 from tussock.jobs.facts.epochs import EpochFacts, RelationRows
 from tussock.jobs.settings.prices import Prices
-from tussock.jobs.statements.deployment import Step, StepAction
+from tussock.jobs.statements.deployment import Step, StepAction, ViewShape
 from tussock.statestore.meta.barrier import Mutation, MutationKind
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.manifest import StepSeconds, UnitWork
@@ -17,8 +18,8 @@ from tussock.statestore.objectstore.requests import Requests
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIXED_S, ROW_S, GETS = 0.5, 1e-3, 20
 ORDERS, DAILY = 1, 2
-NEW = Step(StepAction.CREATE, "view fresh", "views.sql:1", rebuilt=True, reads=("orders",), exchanges=1)
-TOTALS = Step(StepAction.CREATE, "view totals", "views.sql:2", rebuilt=True, reads=("fresh",), exchanges=1, partials=1)
+NEW = Step(StepAction.CREATE, "view fresh", "views.sql:1", rebuilt=True, shape=ViewShape(("orders",), 1, 0))
+TOTALS = Step(StepAction.CREATE, "view totals", "views.sql:2", rebuilt=True, shape=ViewShape(("fresh",), 1, 1))
 
 
 def version(taken: int | None) -> HummockVersion:
@@ -58,8 +59,14 @@ def past_epoch(number: int, rows: int, kind: MutationKind = MutationKind.NOTHING
     )
 
 
-def bill(past: list[EpochFacts], *steps: Step, taken: int | None = 5_000, runs: float | None = None) -> Bill:
-    return estimate_bill(version(taken), steps, past, Prices(unit_hour=3.6), runs)
+def bill(
+    past: list[EpochFacts],
+    *steps: Step,
+    taken: int | None = 5_000,
+    runs: float | None = None,
+    daily: ViewShape = ViewShape(("orders",), 1, 0),  # noqa: B008  a frozen value
+) -> Bill:
+    return estimate_bill(version(taken), steps, past, Prices(unit_hour=3.6), runs, {"daily": daily})
 
 
 def test_a_usual_epoch_is_the_median_and_omits_builds() -> None:
@@ -111,3 +118,37 @@ def test_a_month_has_the_runs_of_the_schedule_or_the_pace_of_the_past() -> None:
     assert scheduled.dollars_a_month == pytest.approx(30 * dollars)
     assert bill(past).runs_a_month == pytest.approx(DAYS * 24 * 60)
     assert bill(past[:1]).dollars_a_month is None
+
+
+def test_a_view_that_follows_a_replaced_view_reads_at_most_its_old_and_new_rows() -> None:
+    changed = Step(StepAction.CHANGE, "view daily", "views.sql:1", rebuilt=True, shape=ViewShape(("orders",), 0, 0))
+    follows = Step(StepAction.FOLLOW, "view weekly", "", shape=ViewShape(("daily",), 1, 1))
+    change = bill([past_epoch(n, 100) for n in range(1, 4)], changed, follows).change
+    assert change is not None
+    daily, weekly = change.lines
+    assert (daily.rows_read, daily.rows_written) == (5_000, 40)
+    assert (weekly.rows_read, weekly.rows_written, weekly.at_most) == (160, 80, True)
+
+
+def test_a_changed_comment_reads_no_rows() -> None:
+    step = Step(StepAction.CHANGE, "view daily", "views.sql:1", shape=ViewShape(("orders",), 1, 0))
+    assert bill([past_epoch(1, 100)], step).change is None
+
+
+def test_rows_behind_a_partial_aggregate_of_a_replaced_view_follow_from_its_own_epochs() -> None:
+    """The recorded epochs let 2n - n = n rows through: every row has its own group."""
+    grouped = ViewShape(("orders",), 1, 1)
+    past = [past_epoch(n, 100) for n in range(1, 4)]
+    for name, left in (("daily", 5_000), ("fresh", PARTIAL * 5_000)):
+        step = Step(StepAction.CHANGE, f"view {name}", "views.sql:1", rebuilt=True, shape=grouped)
+        change = bill(past, step, daily=grouped).change
+        assert change is not None
+        assert change.lines[0].rows_read == 5_000 + left
+
+
+@pytest.mark.parametrize("groups", [10, 1_000, 100_000])
+def test_the_groups_of_a_large_epoch_follow_from_a_small_one(groups: int) -> None:
+    """Against draws of equally frequent groups."""
+    chosen = random.Random(0)
+    small, large = (len({chosen.randrange(groups) for _ in range(rows)}) for rows in (500, 20_000))
+    assert Groups(500, small).left_of(20_000) == pytest.approx(large, rel=0.25)
