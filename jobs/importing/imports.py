@@ -97,14 +97,21 @@ def path_from(pipelines: Path, path: Path) -> str:
 
 
 def watch_project(
-    read: ReadProject, run: Callable[[ForeignProject], object], report_error: Callable[[InputError], None], stop: Event
+    read: ReadProject,
+    run: Callable[[ForeignProject], object],
+    report_error: Callable[[InputError], None],
+    stop: Event,
+    given: Path,
 ) -> None:
     """Call `run` with the project, and again after each change of its files, until `stop` is set.
 
     An error is reported, and the next change tries again.
+
+    Args:
+        given: the path in the command, whose changes count until the project could be read.
     """
     before: tuple[tuple[str, int, int], ...] | None = None
-    inputs: tuple[Path, ...] = ()
+    inputs: tuple[Path, ...] = (given,)
     while not stop.is_set():
         now = _stamps_of(inputs)
         if now != before:

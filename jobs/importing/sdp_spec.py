@@ -12,6 +12,7 @@ libraries:
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from tussock.jobs.importing.errors import ProjectError
@@ -30,7 +31,7 @@ class SdpSpec:
     Args:
         root: the folder of the file.
         files: the SQL and Python files of its libraries, in the order in which Spark reads them.
-        inputs: the file itself and `files`.
+        inputs: the file itself, `files`, and the folders in which a new file would belong to `files`.
     """
 
     name: str
@@ -54,7 +55,7 @@ def read_spec(path: Path) -> SdpSpec:
             files = _files_of(root, "**/*")
             if not files:
                 raise ProjectError(str(path), "no SQL or Python file", "a spark-pipeline.yml, or a folder with one")
-            return SdpSpec(root.name, root, None, None, {}, files, files)
+            return SdpSpec(root.name, root, None, None, {}, files, (*files, *_folders_of(root, "**/*")))
         path = specs[0]
     return _spec_of(path.resolve(), _read_yaml(path))
 
@@ -81,9 +82,9 @@ def _spec_of(path: Path, document: Mapping[str, object]) -> SdpSpec:
     configuration = document.get("configuration") or {}
     if not isinstance(configuration, dict):
         raise ProjectError(str(path), f"configuration {configuration!r}", "keys with texts")
-    files = tuple(
-        dict.fromkeys(file for pattern in _patterns_of(path, document) for file in _files_of(path.parent, pattern))
-    )
+    patterns = _patterns_of(path, document)
+    files = tuple(dict.fromkeys(file for pattern in patterns for file in _files_of(path.parent, pattern)))
+    folders = dict.fromkeys(folder for pattern in patterns for folder in _folders_of(path.parent, pattern))
     if not files:
         raise ProjectError(
             str(path), "no SQL or Python file in `libraries`", "`libraries: [{glob: {include: transformations/**}}]`"
@@ -95,7 +96,7 @@ def _spec_of(path: Path, document: Mapping[str, object]) -> SdpSpec:
         _text_in(document, "database") or _text_in(document, "schema"),
         {str(key): str(value) for key, value in configuration.items()},
         files,
-        (path, *files),
+        (path, *files, *folders),
     )
 
 
@@ -120,6 +121,15 @@ def _files_of(root: Path, pattern: str) -> tuple[Path, ...]:
     """The SQL and Python files of a pattern, by path, without hidden folders and caches."""
     paths = (Path(os.path.normpath(match)) for match in root.glob(os.path.normpath(pattern)))
     return tuple(sorted(path for path in paths if path.suffix in _ENDINGS and path.is_file() and _is_shown(path, root)))
+
+
+def _folders_of(root: Path, pattern: str) -> tuple[Path, ...]:
+    """The folders in which a new file may match a pattern, by path."""
+    head = takewhile(lambda part: not set("*?[") & set(part), Path(pattern).parent.parts)
+    base = Path(os.path.normpath(root.joinpath(*head)))
+    below = base.rglob("*") if "**" in pattern else iter(())
+    folders = (base, *(path for path in below if path.is_dir()))
+    return tuple(sorted(path for path in folders if path.is_dir() and _is_shown(path, root)))
 
 
 def _is_shown(path: Path, root: Path) -> bool:

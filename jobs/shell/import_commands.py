@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 NOT_ALL_TAKEN = 4  # exit code: the pipeline lacks a part of the project
 
 
-def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) -> int:
+def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str, given: Path) -> int:
     """Import a project with the options of `import_arguments`, and return the exit code.
 
     Args:
+        given: the path of the project in the command.
         command: the command without the options of this run, for the first line of each file.
     """
     from tussock.jobs.importing.imports import import_project, watch_project
@@ -44,7 +45,7 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) ->
         return run_once(read())
     with stop_on_signals() as stop:
         say("importing after each change of the project; SIGINT or SIGTERM ends this")
-        watch_project(read, run_once, lambda err: say(f"error: {err}"), stop)
+        watch_project(read, run_once, lambda err: say(f"error: {err}"), stop, given)
     return 0
 
 
@@ -135,8 +136,8 @@ def _run_dbt(chosen: argparse.Namespace) -> int:
         words += ["--source", f"{name}={path_in_command(path)}"]
     words += ["--name", chosen.name] if chosen.name else []
     words += ["--dialect", chosen.dialect] if chosen.dialect else []
-    options = DbtOptions(chosen.name, chosen.dialect, places)
-    return run_import(chosen, lambda: read_dbt_project(Path(chosen.manifest), options), " ".join(words))
+    options, manifest = DbtOptions(chosen.name, chosen.dialect, places), Path(chosen.manifest)
+    return run_import(chosen, lambda: read_dbt_project(manifest, options), " ".join(words), manifest)
 
 
 def _dbt_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,9 +32,11 @@ def _run_sdp(chosen: argparse.Namespace) -> int:
         places[name] = SourcePlace(path if is_address else os.path.abspath(path))  # noqa: PTH100  keeps links
         words += ["--source", f"{name}={path_in_command(path)}"]
     words += ["--name", chosen.name] if chosen.name else []
-    read_spec(Path(chosen.spec))  # an invalid file is an error before Spark starts
+    given = Path(chosen.spec)
+    if not chosen.watch:
+        read_spec(given)  # an invalid file is an error before Spark starts
     with joined_spark() as spark:  # the files, the binder and a trial share it
-        return run_import(chosen, lambda: _read_project(Path(chosen.spec), chosen.name, places, spark), " ".join(words))
+        return run_import(chosen, lambda: _read_project(given, chosen.name, places, spark), " ".join(words), given)
 
 
 def _read_project(

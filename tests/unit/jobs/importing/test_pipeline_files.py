@@ -207,6 +207,34 @@ def test_a_watch_imports_again_after_a_change_and_after_a_corrected_error(tmp_pa
         lambda: manifest.write_text("other content"),
         lambda: None,
     )
-    watch_project(read_project, lambda one: imported.append(one.description), lambda err: errors.append(str(err)), stop)
+    watch_project(
+        read_project,
+        lambda one: imported.append(one.description),
+        lambda err: errors.append(str(err)),
+        stop,
+        manifest,
+    )
     assert imported == ["1", "other content"]
     assert len(errors) == 1
+
+
+def test_a_watch_begins_before_the_project_can_be_read(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    imported: list[str] = []
+    errors: list[str] = []
+
+    def read_project() -> ForeignProject:
+        if not manifest.exists():
+            raise ProjectError("manifest.json", "no such file", "a manifest")
+        return replace(PROJECT, inputs=(manifest,), description=manifest.read_text())
+
+    stop = ScriptedStop(lambda: None, lambda: manifest.write_text("1"), lambda: None, lambda: None)
+    watch_project(
+        read_project,
+        lambda one: imported.append(one.description),
+        lambda err: errors.append(str(err)),
+        stop,
+        manifest,
+    )
+    assert imported == ["1"]
+    assert len(errors) == 1, "the same error is printed once"

@@ -43,7 +43,8 @@ def test_the_files_of_its_libraries_are_read_once_and_in_order(tmp_path: Path) -
         "sales",
         {"region": "eu", "limit": "7"},
     )
-    assert spec.inputs == (path.resolve(), *spec.files)
+    folders = [tmp_path.resolve() / name for name in ("transformations", "transformations/a", ".")]
+    assert spec.inputs == (path.resolve(), *spec.files, *folders), "a new file changes its folder"
     assert read_spec(tmp_path) == spec
 
 
