@@ -62,7 +62,7 @@ def _to_code(line: str) -> str:
 
     Spaces that HTML would join become no-break spaces.
     """
-    kept = re.sub(r"^ +| {2,}", lambda run: "\u00a0" * len(run[0]), line) or "\u00a0"
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", kept)), default=0))
-    pad = " " if kept[0] == "`" or kept[-1] == "`" else ""
-    return f"{fence}{pad}{kept}{pad}{fence}"
+    spaced_line = re.sub(r"^ +| {2,}", lambda run: "\u00a0" * len(run[0]), line) or "\u00a0"
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", spaced_line)), default=0))
+    pad = " " if spaced_line[0] == "`" or spaced_line[-1] == "`" else ""
+    return f"{fence}{pad}{spaced_line}{pad}{fence}"

@@ -200,10 +200,10 @@ def _last_told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "La
 
     limit = _LOOK_BACK if day is None else _LOOK_BACK_FOR_PARTITION
     events = newest_events(asset, limit)
-    told = [str((event.extra or {}).get("epoch", "")) for event in events]
+    told_epochs = [str((event.extra or {}).get("epoch", "")) for event in events]
     run = context["dag_run"].run_id
     mine = day is None or any(event.partition_key == day and event.source_run_id == run for event in events)
-    return LastEvent(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=not mine)
+    return LastEvent(max((int(epoch) for epoch in told_epochs if epoch.isdecimal()), default=0), again=not mine)
 
 
 def _changed_sources(

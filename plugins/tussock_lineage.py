@@ -108,8 +108,8 @@ def _input_field(origin: "FieldOrigin") -> InputField:
 
 
 def _make_field(data_set: "DataSet", column: str, how: str, *, direct: bool) -> InputField:
-    made = Transformation("DIRECT" if direct else "INDIRECT", how, "", masking=False)
-    return InputField(data_set.namespace, data_set.name, column, [made])
+    transformation = Transformation("DIRECT" if direct else "INDIRECT", how, "", masking=False)
+    return InputField(data_set.namespace, data_set.name, column, [transformation])
 
 
 def _schema_facet(columns: "Sequence[ColumnSpec]") -> SchemaDatasetFacet:

@@ -214,8 +214,8 @@ class PublishViews(AnnouncingTask):
             published = publish_checked_epoch(self.opened(context), _committed_epoch(context))
             announce_changes(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
         self.published = None if branch_in(context) or self.pipeline.branch else published
-        held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
-        return {"epoch": str(published.epoch), "version": str(published.version), **held}
+        held_views = {f"{view} seen as of": str(at) for view, at in published.held.items()}
+        return {"epoch": str(published.epoch), "version": str(published.version), **held_views}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Files and tables as inputs, views as outputs, for Airflow's OpenLineage provider if it is installed."""

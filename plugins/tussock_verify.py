@@ -40,5 +40,5 @@ class VerifyViews(SubmitJob):
     """Runs the job `verify`."""
 
     def execute(self, context: Any) -> None:
-        given = context["params"]
-        self.submit(context, ["--percent", str(given["percent"]), *(["--repair"] if given["repair"] else [])])
+        parameters = context["params"]
+        self.submit(context, ["--percent", str(parameters["percent"]), *(["--repair"] if parameters["repair"] else [])])

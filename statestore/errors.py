@@ -43,11 +43,13 @@ class TussockError(Exception):
         if not self._facts:
             super().__init__(*args, **named)
             return
-        given = {**dict(zip(self._facts, args, strict=False)), **named}
-        missing = [fact for fact in self._facts if fact not in given and not hasattr(type(self), fact)]
-        if missing or len(given) < len(args) + len(named) or not given.keys() <= set(self._facts):
+        facts_by_name = {**dict(zip(self._facts, args, strict=False)), **named}
+        missing = [fact for fact in self._facts if fact not in facts_by_name and not hasattr(type(self), fact)]
+        if missing or len(facts_by_name) < len(args) + len(named) or not facts_by_name.keys() <= set(self._facts):
             raise TypeError(f"{type(self).__name__} has the facts {', '.join(self._facts)}; given: {args} {named}")
-        facts = {fact: given[fact] if fact in given else getattr(type(self), fact) for fact in self._facts}
+        facts = {
+            fact: facts_by_name[fact] if fact in facts_by_name else getattr(type(self), fact) for fact in self._facts
+        }
         vars(self).update(facts)
         super().__init__(*facts.values())
 

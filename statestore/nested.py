@@ -47,8 +47,8 @@ def rebuild_leaves(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf
             parts.field(0), kind.key_type, leaf if of_keys is None else of_keys
         )  # a key contains no map
         entries = [keys, rebuild_leaves(parts.field(1), kind.item_type, leaf, of_keys)]
-        held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
-        return with_elements(array, kind, held)
+        entry_structs = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
+        return with_elements(array, kind, entry_structs)
     if pa.types.is_list(kind):
         if not pa.types.is_list(array.type):  # a large list or a fixed-size list
             array = array.cast(pa.list_(array.type.value_type))
@@ -138,8 +138,8 @@ def as_list(array: pa.Array) -> pa.Array:
     """Convert maps to lists of structs (key, value). Other columns are returned unchanged."""
     if not pa.types.is_map(array.type):
         return array
-    held = pa.StructArray.from_arrays([array.values.field(0), array.values.field(1)], names=["key", "value"])
-    return with_elements(array, pa.list_(held.type), held)
+    entry_structs = pa.StructArray.from_arrays([array.values.field(0), array.values.field(1)], names=["key", "value"])
+    return with_elements(array, pa.list_(entry_structs.type), entry_structs)
 
 
 def bits_type(kind: pa.DataType) -> pa.DataType:

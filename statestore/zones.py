@@ -104,10 +104,10 @@ def zone_rules(
     name: str, origin: str, first: int, changes: Iterable[tuple[int, int]], yearly: Iterable[YearlyChange] = ()
 ) -> ZoneRules:
     """Rules with their digest. Arguments: see ZoneRules."""
-    made = ZoneRules(name, "", origin, first, tuple(changes), tuple(yearly))
-    listed = table_of(made)
+    rules = ZoneRules(name, "", origin, first, tuple(changes), tuple(yearly))
+    listed = table_of(rules)
     text = msgspec.json.encode((listed.offsets.tolist(), listed.at.tolist()))
-    return msgspec.structs.replace(made, digest=hashlib.sha256(text).hexdigest()[:_DIGEST_CHARACTERS])
+    return msgspec.structs.replace(rules, digest=hashlib.sha256(text).hexdigest()[:_DIGEST_CHARACTERS])
 
 
 class ZoneTable:

@@ -84,15 +84,15 @@ def take_in(
 def _take_in(
     meta: MetaStore, version: HummockVersion, wish: Wish, settings: EpochSettings, resting: frozenset[str]
 ) -> TakenIn | None:
-    if (held := meta.barrier_after(version.epoch)) is not None:
+    if (open_barrier := meta.barrier_after(version.epoch)) is not None:
         log.info(
             "barrier %d after %d is open, attempt %d of %s: resumed",
-            held.epoch,
-            held.prev_epoch,
-            held.attempt,
-            held.writer,
+            open_barrier.epoch,
+            open_barrier.prev_epoch,
+            open_barrier.attempt,
+            open_barrier.writer,
         )
-        return TakenIn(held, None)
+        return TakenIn(open_barrier, None)
     _follow_moves(meta, version)
     follow_columns(meta, Base(version), wish.interval)
     pinning = _make_pinning(meta, Base(version), wish, settings, resting)

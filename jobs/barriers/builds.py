@@ -116,11 +116,13 @@ class AsInBarrier:
 
     def _advance_build(self, build: Build) -> Build:
         names = {r.name for r in build.relations}
-        held = next((b for b in self.held.builds if {r.name for r in b.relations} == names), None)
-        if held is None or self.finished in names:
+        build_in_barrier = next((b for b in self.held.builds if {r.name for r in b.relations} == names), None)
+        if build_in_barrier is None or self.finished in names:
             return msgspec.structs.replace(build, read=dict.fromkeys(build.read, ALL_READ))
-        read = {relation: held.read.get(relation, ALL_READ) for relation in build.read}
-        return msgspec.structs.replace(build, read=read, bytes_read=held.bytes_read, bytes_total=held.bytes_total)
+        read = {relation: build_in_barrier.read.get(relation, ALL_READ) for relation in build.read}
+        return msgspec.structs.replace(
+            build, read=read, bytes_read=build_in_barrier.bytes_read, bytes_total=build_in_barrier.bytes_total
+        )
 
 
 def _new_views(catalog: Catalog, epoch: int) -> list[Relation]:

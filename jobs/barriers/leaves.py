@@ -266,7 +266,7 @@ def _own_row_id(meta: MetaStore, row_id: int, files: Sequence[PinnedFile]) -> in
     """
     for file in files:
         with suppress(ObjectNotFoundError):  # the epoch that writes it has failed
-            kept = read_kept_ids(meta.objects, file)
-            if kept is not None and (position := kept.find_position(row_id)) is not None:
+            kept_ids = read_kept_ids(meta.objects, file)
+            if kept_ids is not None and (position := kept_ids.find_position(row_id)) is not None:
                 return int(pack_row_ids(file.number, np.array([position]))[0].as_py())
     return row_id

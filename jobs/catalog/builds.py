@@ -77,16 +77,16 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
         aside |= {i for i, r in new.items() if i in below or (aside | follow) & {*r.depends_on}}
     live = {r.name: r for r in after.live_relations()}
     replaces = {r.id for r in was.values() if r.name in live and live[r.name].id in aside}
-    kept = [was[r.id] if r.id in replaces | follow else r for r in after.relations if r.id not in aside]
-    standing = {r.id for r in kept if r.dropped is None}
-    if any(r.dropped is None and not {*r.depends_on} <= standing for r in kept):
+    remaining = [was[r.id] if r.id in replaces | follow else r for r in after.relations if r.id not in aside]
+    standing = {r.id for r in remaining if r.dropped is None}
+    if any(r.dropped is None and not {*r.depends_on} <= standing for r in remaining):
         return after
     relations = tuple(r for r in after.live_relations() if r.id in aside)
     upstream = {i for r in relations for i in inputs_of(r)} - aside
     read = {i: 0 if i in was else ALL_READ for i in sorted(upstream)}
     changes = tuple(changed[i] for i in sorted(follow))
     build = Build(epoch, relations, tuple(sorted(replaces)), changes, read)
-    return in_order(msgspec.structs.replace(after, relations=tuple(kept), builds=(*after.builds, build)))
+    return in_order(msgspec.structs.replace(after, relations=tuple(remaining), builds=(*after.builds, build)))
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -111,13 +111,13 @@ def create_relation(catalog: Catalog, statement: Create, epoch: int) -> Relation
                 relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on
             )
         case CreatePlainView():
-            kept = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
+            definition = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
             return _make_relation(
                 relation_id,
                 name,
                 RelationKind.PLAIN_VIEW,
                 statement.fields,
-                kept,
+                definition,
                 epoch,
                 (),
                 used_by(catalog, statement),

@@ -135,8 +135,8 @@ class Replacing:
                 return _swap_relation(catalog, fed)
             statement = msgspec.structs.replace(statement, or_replace=False, rebuilt=False)
         gone = msgspec.structs.replace(relation, dropped=self.epoch)
-        kept = [gone if r.id == relation.id else r for r in catalog.relations]
-        catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in kept if r.dropped != r.created))
+        relations = [gone if r.id == relation.id else r for r in catalog.relations]
+        catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in relations if r.dropped != r.created))
         new = create_relation(catalog, statement, self.epoch)
         self._instead[new.id] = relation
         return add_relation(catalog, new)

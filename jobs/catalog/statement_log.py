@@ -283,15 +283,18 @@ class PendingCatalog:
 
     def read_catalog(self, version: HummockVersion) -> Catalog:
         """The pending catalog. Cost: a probe for an open barrier, a probe for the log's end, a read per new entry."""
-        held = self._meta.open_barrier()
-        if held is not None and held.prev_epoch != version.epoch:
-            held = None
+        open_barrier = self._meta.open_barrier()
+        if open_barrier is not None and open_barrier.prev_epoch != version.epoch:
+            open_barrier = None
         self._version = version
-        base = (version.epoch, 0 if held is None else held.epoch)
+        base = (version.epoch, 0 if open_barrier is None else open_barrier.epoch)
         if base != self._base:
-            self._base, self._catalog = base, version.catalog if held is None or held.catalog is None else held.catalog
-            self._end = version.log_end if held is None else held.log_end
-            self._barrier, self._statements, self._changes, self._taken = held, [], {}, None
+            self._base, self._catalog = (
+                base,
+                version.catalog if open_barrier is None or open_barrier.catalog is None else open_barrier.catalog,
+            )
+            self._end = version.log_end if open_barrier is None else open_barrier.log_end
+            self._barrier, self._statements, self._changes, self._taken = open_barrier, [], {}, None
         end = self._meta.log_end()
         if end > self._end:
             new = statements_of(self._meta, self._end, end)
@@ -313,9 +316,11 @@ class PendingCatalog:
         if self._taken is None:
             statements: list[tuple[int, Statement]] = []
             changes: Mapping[int, Sequence[Entry]] = {}
-            if (held := self._barrier) is not None:
-                statements = statements_of(self._meta, held.log_start, held.log_end, held.skipped_entries)
-                changes = _replay_statements(version.catalog, statements, held.epoch).changes
+            if (open_barrier := self._barrier) is not None:
+                statements = statements_of(
+                    self._meta, open_barrier.log_start, open_barrier.log_end, open_barrier.skipped_entries
+                )
+                changes = _replay_statements(version.catalog, statements, open_barrier.epoch).changes
             self._taken = statements, changes  # last: a failed read of the log must leave it unknown
         statements, changes = self._taken
         live = {r.id for r in self._catalog.live_relations()}

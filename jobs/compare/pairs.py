@@ -140,8 +140,10 @@ def keep_unequal(pairs: RowPairs, tolerance: float) -> RowPairs:
             apart[both] |= find_apart(left, right, tolerance)
     if apart.all():
         return pairs
-    kept = pa.array(apart)
-    return RowPairs(pairs.one.filter(kept), pairs.in_one[apart], pairs.other.filter(kept), pairs.in_other[apart])
+    are_unequal = pa.array(apart)
+    return RowPairs(
+        pairs.one.filter(are_unequal), pairs.in_one[apart], pairs.other.filter(are_unequal), pairs.in_other[apart]
+    )
 
 
 def _candidates(one: RelationSide, other: RelationSide, layout: Layout) -> Iterator[pa.Table]:
@@ -193,8 +195,8 @@ def _cancel_equal(rows: pa.Table, in_other: Mask) -> tuple[pa.Table, Mask]:
     ids = pc.dictionary_encode(identify_rows(rows, range(rows.num_columns))).indices.to_numpy().astype(np.int64)
     sums = np.bincount(ids, np.where(in_other, 1, -1)).astype(np.int64)
     stays_in_other = sums[ids] > 0
-    kept = (in_other == stays_in_other) & (_rank_within(2 * ids + in_other) < np.abs(sums[ids]))
-    return rows.filter(pa.array(kept)), in_other[kept]
+    remains = (in_other == stays_in_other) & (_rank_within(2 * ids + in_other) < np.abs(sums[ids]))
+    return rows.filter(pa.array(remains)), in_other[remains]
 
 
 def _pair_ranked(one: pa.Table, other: pa.Table, places: Sequence[int]) -> RowPairs:

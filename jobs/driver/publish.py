@@ -35,6 +35,6 @@ def publish_epoch(meta: MetaStore, epoch: int, refused: Collection[int] | None =
             before.published,
         )
     if version.held != before.held:
-        held = published_sight(version).held
-        log.info("held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held.items()) or "no view")
+        held_views = published_sight(version).held
+        log.info("held back: %s", ", ".join(f"{name} as of epoch {at}" for name, at in held_views.items()) or "no view")
     return version

@@ -328,13 +328,13 @@ def _kept_by_spark(
     known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _Measuring, measured: MeasurementSum
 ) -> tuple[pa.Table, SealedTables]:
     """Run the levels and leave their sealed MemTables in Spark. The driver gets the sizes."""
-    kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    checkpointed = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"
     size = f"if({_IS_SEALED}, octet_length(chunk), NULL) AS size"
-    answers = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
+    answers = checkpointed.selectExpr("slot", "fragment", "input", answer, size).toArrow()
     is_sealed = pc.equal(answers["fragment"], int(Mail.SEALED))
     tables = frozenset(answers.filter(is_sealed)["input"].to_pylist())
-    unflushed = TablesInSpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
+    unflushed = TablesInSpark(known, checkpointed, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
     return answers.filter(pc.invert(is_sealed)).drop_columns(["size"]), unflushed
 
 

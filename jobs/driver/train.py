@@ -456,8 +456,8 @@ class Train:
             )
             version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
-                kept = runs.setdefault(batch.table_id, [])
-                kept.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
+                runs_of_table = runs.setdefault(batch.table_id, [])
+                runs_of_table.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
         return Base(version, SharedBuffer(runs), committed=version is base.version)
 
     def _move_to(self, base: _BaseVersion) -> None:

@@ -53,8 +53,8 @@ class Agg(msgspec.Struct, frozen=True):
         """The call in EXPLAIN's format: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
         args = ", ".join(f"c{a}" for a in self.args) or "*"
         order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
-        kept = "" if self.kept is None else f" where c{self.kept}"
-        return f"{self.function.sql}({'distinct ' if self.distinct else ''}{args}{order}{kept})"
+        condition = "" if self.kept is None else f" where c{self.kept}"
+        return f"{self.function.sql}({'distinct ' if self.distinct else ''}{args}{order}{condition})"
 
 
 def calls_text(calls: Sequence[Agg]) -> str:

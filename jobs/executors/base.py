@@ -98,9 +98,9 @@ def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
     ids, first = key_ids(columns, chunk.num_rows)
     sums = np.zeros(len(first), np.int64)
     np.add.at(sums, ids, weights)
-    kept = sums != 0
-    rows = chunk.drop_columns([WEIGHT]).take(pa.array(first[kept]))
-    return rows.append_column(WEIGHT, pa.array(sums[kept]))
+    remains = sums != 0
+    rows = chunk.drop_columns([WEIGHT]).take(pa.array(first[remains]))
+    return rows.append_column(WEIGHT, pa.array(sums[remains]))
 
 
 @dataclass(frozen=True, slots=True)

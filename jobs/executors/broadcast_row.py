@@ -63,7 +63,7 @@ def place_of_each_vnode(vnode_count: int) -> Positions:
     while (places < 0).any():
         more = np.arange(numbers, numbers + 16 * vnode_count)
         vnodes = np.asarray(vnodes_of([pa.array(more)], vnode_count))[::-1]
-        found = np.full(vnode_count, -1, np.int64)
-        found[vnodes] = more[::-1]
-        places, numbers = np.where(places < 0, found, places), numbers + len(more)
+        numbers_by_vnode = np.full(vnode_count, -1, np.int64)
+        numbers_by_vnode[vnodes] = more[::-1]
+        places, numbers = np.where(places < 0, numbers_by_vnode, places), numbers + len(more)
     return places

@@ -79,9 +79,9 @@ class Estimate(OfValues):
         firsts, ends = (side.keys_of_values(each, pa.array((register + i) * RANKS, pa.int32())) for i in range(2))
         after = side.table.scan_between(firsts, ends, 1, True)
         index, _, rows = side.table.stored.read_between(firsts, ends, 1, True)  # before this epoch
-        found = ((after.index, after.rows, 1), (index, rows, -1))
+        both_states = ((after.index, after.rows, 1), (index, rows, -1))
         sums = np.zeros((3, groups.num_rows), np.int64)
-        for at, read, sign in found:
+        for at, read, sign in both_states:
             ranks = one_array(read.column(-2)).to_numpy().astype(np.int64) % RANKS
             sums += sign * _sum_by_group(group[np.asarray(at)], ranks, groups.num_rows)
         return sums

@@ -150,11 +150,11 @@ def encode_limbs(limbs: Limbs) -> pa.BinaryArray:
     start = np.argmax(nonzero, axis=0)
     lengths = np.where(nonzero.any(axis=0), end - start + 1, 0)
     places = np.arange(k)[:, None]
-    kept = (places >= start) & (places < end) & (lengths > 0)
+    is_stored = (places >= start) & (places < end) & (lengths > 0)
     table = np.empty((n, k + 1), "<u4")
     table[:, 0] = start + limbs.lowest
     table[:, 1:] = words.T
-    flat = table[np.concatenate([(lengths > 0)[:, None], kept.T], axis=1)]
+    flat = table[np.concatenate([(lengths > 0)[:, None], is_stored.T], axis=1)]
     ends = np.zeros(n + 1, np.int32)
     np.cumsum(lengths * 4, out=ends[1:])
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(flat)])

@@ -51,13 +51,13 @@ class FrequencyIndex:
 
     def read_most_frequent(self, groups: pa.Table) -> tuple[pa.Array, I64]:
         """(n,) the first value and its count; NULL and 0 for groups without values. Cost: two limited scans."""
-        found = self._table.scan_prefix(groups, limit=1)
-        repeated = found.index.to_numpy()
+        most_frequent = self._table.scan_prefix(groups, limit=1)
+        repeated = most_frequent.index.to_numpy()
         others = np.setdiff1d(np.arange(groups.num_rows), repeated)
         once = self.values.read_ends(take_rows(groups, others), self._greatest)
         single = others[once.index.to_numpy()]
-        values = pa.concat_arrays([_column(found, -1), _column(once, -2)])
-        counts = np.concatenate([_column(found, -2).to_numpy(), _column(once, -1).to_numpy()])
+        values = pa.concat_arrays([_column(most_frequent, -1), _column(once, -2)])
+        counts = np.concatenate([_column(most_frequent, -2).to_numpy(), _column(once, -1).to_numpy()])
         place = np.full(groups.num_rows, len(values), np.int64)
         place[np.concatenate([repeated, single])] = np.arange(len(values))
         return values.take(pa.array(place, mask=place == len(values))), np.append(counts, 0)[place]

@@ -41,8 +41,8 @@ class GenerateNode(PlainNode, frozen=True, tag="Generate"):
         return tuple(range(self.width)) if self.kept is None else self.kept
 
     def column_origins(self) -> tuple[Origin, ...]:
-        made = len(self.types) - self.width - 1
-        return (*(Passed(c) for c in self.passed_columns), *(Computed(self.explain_text()),) * made, Computed(""))
+        new_count = len(self.types) - self.width - 1
+        return (*(Passed(c) for c in self.passed_columns), *(Computed(self.explain_text()),) * new_count, Computed(""))
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.argument,)
@@ -75,20 +75,20 @@ class GenerateExecutor:
             argument = one_array(self._kernel.project_columns(chunk, (node.argument,), (node.argument.type,))["c0"])
         except RowError as err:
             raise expression_error(err, 0, node.argument, chunk) from err
-        made: list[pa.Array]
+        new_columns: list[pa.Array]
         if node.generator is Generator.REPLICATE:
-            counts, made = np.maximum(pc.fill_null(argument, 0).to_numpy(zero_copy_only=False), 0), []
+            counts, new_columns = np.maximum(pc.fill_null(argument, 0).to_numpy(zero_copy_only=False), 0), []
         else:
-            counts, made = _flatten_elements(argument, node.generator)
+            counts, new_columns = _flatten_elements(argument, node.generator)
         rows, places = np.repeat(np.arange(chunk.num_rows), counts), _index_in_list(counts)
         if node.generator is Generator.POSEXPLODE:
-            made = [pa.array(places), *made]
+            new_columns = [pa.array(places), *new_columns]
         if node.outer:
             empty = np.flatnonzero(counts == 0)
             rows, places = np.concatenate([rows, empty]), np.concatenate([places, np.zeros(len(empty), np.int32)])
-            made = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in made]
+            new_columns = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in new_columns]
         taken = take_rows(chunk.select([*(chunk.column_names[c] for c in node.passed_columns), WEIGHT]), rows)
-        out = make_chunk([*taken.columns[: node.width], *made, pa.array(places)], taken[WEIGHT])
+        out = make_chunk([*taken.columns[: node.width], *new_columns, pa.array(places)], taken[WEIGHT])
         return net_chunk(conform_rows(out, chunk_schema(node.types)))
 
 

@@ -313,12 +313,12 @@ class _Matches:
             counts[0] -= low - (ends[first] - self.counts[first])
             one_each = bool((counts == 1).all())  # e.g. if keys are unique on the other side
             at = slice(first, last + 1) if one_each else np.repeat(np.arange(first, last + 1), counts)
-            met = self.partners[np.arange(low, high) + shift[at]]
+            matched = self.partners[np.arange(low, high) + shift[at]]
             own = self.asking[at]
             yield (
-                _Piece(self, own, met, self.signs[at])
+                _Piece(self, own, matched, self.signs[at])
                 if self.asking_is_left
-                else _Piece(self, met, own, self.signs[at])
+                else _Piece(self, matched, own, self.signs[at])
             )
 
     @property
@@ -358,15 +358,15 @@ def _take_at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
 
 def _combine_pieces(all_matches: Sequence[_Matches]) -> Iterator[list[_Piece]]:
     """The pieces of several matches, with small pieces combined: a query costs a millisecond for any number of rows."""
-    held: list[_Piece] = []
+    gathered: list[_Piece] = []
     for matches in all_matches:
         for piece in matches.split_pieces():
-            if held and sum(len(p.signs) for p in held) + len(piece.signs) > matches.pairs_at_once:
-                yield held
-                held = []
-            held.append(piece)
-    if held:
-        yield held
+            if gathered and sum(len(p.signs) for p in gathered) + len(piece.signs) > matches.pairs_at_once:
+                yield gathered
+                gathered = []
+            gathered.append(piece)
+    if gathered:
+        yield gathered
 
 
 def _row_bytes(rows: pa.Table) -> int:
@@ -592,8 +592,11 @@ class HashJoinExecutor(MakesPieces):
         if asked is None:
             return nothing
         goes, keys = right.signs[asked.places] < 0, asked.keys.num_rows
-        lost, got = np.bincount(asked.ids[goes], minlength=keys) > 0, np.bincount(asked.ids[~goes], minlength=keys) > 0
-        places = np.flatnonzero(_has_no_partner(right, left, asked.keys, lost != got))
+        lost, gained = (
+            np.bincount(asked.ids[goes], minlength=keys) > 0,
+            np.bincount(asked.ids[~goes], minlength=keys) > 0,
+        )
+        places = np.flatnonzero(_has_no_partner(right, left, asked.keys, lost != gained))
         if not len(places):
             return nothing
         scanned = left.table.scan_prefix(take_rows(asked.keys, places))

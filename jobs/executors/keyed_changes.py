@@ -355,16 +355,16 @@ class KeyedChangesExecutor:
     def _newest_left(self, keys: pa.Table, chosen: _Flags) -> _Latest:
         """The change with the greatest position in the history of the chosen keys; none for the others."""
         some = np.flatnonzero(chosen)
-        found = self._history.scan_prefix(take_rows(keys, some), limit=1, reverse=True)
+        newest = self._history.scan_prefix(take_rows(keys, some), limit=1, reverse=True)
         places = np.full(len(chosen), -1, np.int64)
-        places[some[np.asarray(found.index)]] = np.arange(found.rows.num_rows)
+        places[some[np.asarray(newest.index)]] = np.arange(newest.rows.num_rows)
         picked, width = pa.array(places, mask=places < 0), len(self._node.key)
         first = width + 2 + self._node.by_value  # of the row's columns
         rows = conform_rows(
-            _take_or_null(found.rows.select(list(range(first, found.rows.num_columns))), picked), self._schema
+            _take_or_null(newest.rows.select(list(range(first, newest.rows.num_columns))), picked), self._schema
         )
-        deletes = pc.fill_null(one_array(found.rows.column(width + 1)).take(picked), True)
-        return _Latest(one_array(found.rows.column(width)).take(picked), np.asarray(deletes), rows)
+        deletes = pc.fill_null(one_array(newest.rows.column(width + 1)).take(picked), True)
+        return _Latest(one_array(newest.rows.column(width)).take(picked), np.asarray(deletes), rows)
 
     def _write(self, keys: pa.Table, before: _Latest, after: _Latest, truncated: bytes | None) -> pa.Table:
         """Write the keys whose deciding change is another one, and return the difference of the rows."""

@@ -158,8 +158,8 @@ def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa
     chosen_ranks = np.full((len(last), slot.count), -1, np.int64)
     for i in range(slot.count):
         best = np.maximum.accumulate(passed)
-        held = (best - none)[last] if len(best) else np.zeros(len(last), np.int64)
-        chosen_ranks[:, i] = np.where(frames.has_rows & (held > 0), len(frames.ranks) - held, -1)
+        best_ranks = (best - none)[last] if len(best) else np.zeros(len(last), np.int64)
+        chosen_ranks[:, i] = np.where(frames.has_rows & (best_ranks > 0), len(frames.ranks) - best_ranks, -1)
         if not (chosen_ranks[:, i] >= 0).any():
             break
         ahead = np.where(begins, none, np.concatenate([[0], best[:-1]]))

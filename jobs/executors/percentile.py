@@ -107,10 +107,10 @@ class Percentile(OfValues):
         """
         there = rows > 0
         filled = rows[there]
-        found = (self._discrete_values if self.discrete else self._interpolated_values)(column, filled, at)
+        shares_of_groups = (self._discrete_values if self.discrete else self._interpolated_values)(column, filled, at)
         if not self.type.startswith("array"):
-            return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
-        return _lists_of(found, there, len(self.shares))
+            return shares_of_groups.take(pa.array(np.cumsum(there) - 1, mask=~there))
+        return _lists_of(shares_of_groups, there, len(self.shares))
 
     def _discrete_values(self, column: pa.Array, rows: I64, at: Callable[[int, I64], I64]) -> pa.Array:
         """(filled groups * shares,) the values themselves."""
@@ -121,7 +121,7 @@ class Percentile(OfValues):
 
     def _interpolated_values(self, column: pa.Array, rows: I64, at: Callable[[int, I64], I64]) -> pa.Array:
         """(filled groups * shares,) interpolated doubles. Intervals are truncated toward zero, as in Spark."""
-        found = []
+        values_by_share = []
         for i in range(len(self.shares)):
             places = self._places_of(i, rows)
             lower, higher = np.floor(places.position), np.ceil(places.position)
@@ -129,8 +129,8 @@ class Percentile(OfValues):
             least, most = (_to_doubles(column.take(pa.array(place))) for place in (low, high))
             with np.errstate(invalid="ignore"):
                 between = (higher - places.position) * least + (places.position - lower) * most
-            found.append(np.where((lower == higher) | (low == high), least, between))
-        interpolated = np.stack(found, axis=1).ravel()
+            values_by_share.append(np.where((lower == higher) | (low == high), least, between))
+        interpolated = np.stack(values_by_share, axis=1).ravel()
         return (
             pa.array(interpolated.astype(np.int64), column.type)
             if pa.types.is_duration(column.type)

@@ -154,9 +154,9 @@ class RowJoinExecutor(MakesPieces):
         read = sorted(columns_of(condition))
         repeated = _repeat_row(row.select([c - width for c in read if c >= width]), rows.num_rows)
         columns = [*(rows.column(c) for c in read if c < width), *repeated.columns]
-        given = pa.table(columns or [pa.nulls(rows.num_rows)], names=[f"c{c}" for c in read] or ["c0"])
+        read_columns = pa.table(columns or [pa.nulls(rows.num_rows)], names=[f"c{c}" for c in read] or ["c0"])
         try:
-            answer = self._actor.kernel.project_columns(given, (condition,), ("boolean",))["c0"]
+            answer = self._actor.kernel.project_columns(read_columns, (condition,), ("boolean",))["c0"]
         except RowError as err:
             whole = [*rows.slice(err.row, 1).columns, *row.columns]
             shown = pa.table(whole, names=[f"c{i}" for i in range(len(whole))])

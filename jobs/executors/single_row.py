@@ -83,10 +83,10 @@ class SingleRowExecutor:
         stored = stored_rows.rows.rename_columns([f"c{i}" for i in range(stored_rows.rows.num_columns)])
         width = len(self._types)
         before = stored.select(list(range(width)))
-        held = there and stored.column(width)[0].as_py() == 1
+        had_row = there and stored.column(width)[0].as_py() == 1
         if there and chunk.num_rows == 0:
             return empty_chunk(self._types)
-        content = net_chunk(pa.concat_tables([to_inserts(before), chunk]) if held else chunk)
+        content = net_chunk(pa.concat_tables([to_inserts(before), chunk]) if had_row else chunk)
         weights = weights_of(content)
         if (weights < 0).any():
             raise change_error(self._table.name, NO_ROW, rows_of(content), int(np.flatnonzero(weights < 0)[0]))
@@ -95,7 +95,7 @@ class SingleRowExecutor:
         after = rows_of(content) if len(weights) else self._null_row()
         same = there and same_rows(before, after)[0]
         # If one unit had sent the changes of all, changes that cancel out would not have come.
-        if not (same and held == bool(len(weights))):
+        if not (same and had_row == bool(len(weights))):
             count = pa.array([len(weights)], pa.int64())
             state = after.append_column(f"c{width}", count) if width else pa.table([count], names=["c0"])
             self._table.insert_rows(state)

@@ -68,8 +68,8 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
         return tuple(Passed(i) for i in range(len(self.types)))
 
     def explain_text(self) -> str:
-        kept = "rows that will appear" if self.comparison.lets_in else "rows that will disappear"
-        return f"TemporalFilter {self.condition} keeps {kept if self.forgets else 'all rows'}"
+        kept_rows = "rows that will appear" if self.comparison.lets_in else "rows that will disappear"
+        return f"TemporalFilter {self.condition} keeps {kept_rows if self.forgets else 'all rows'}"
 
     @property
     def condition(self) -> str:

@@ -90,29 +90,32 @@ class ValueLayout:
         Args:
             counted: the weights with which rows count as distinct values.
         """
-        made: list[_Stack] = []
+        stacks: list[_Stack] = []
         columns = {c: one_array(rows.column(c)) for slot in self.slots for c in slot.columns_read}
         read = [[columns[c] for c in slot.columns_read] for slot in self.slots]
-        kinds = [(kind, *(c.type for c in given)) for kind, given in zip(self._kinds, read, strict=True)]
+        kinds = [
+            (kind, *(c.type for c in columns_of_stack))
+            for kind, columns_of_stack in zip(self._kinds, read, strict=True)
+        ]
         for places in group_stacks(kinds, rows.num_rows, *_transpose_states(read)):
             of = self.distinct[places[0]]
             weight = weights if of is None else counted[of]
             if (alike := self.slots[places[0]].over_first()) is None or len(places) == 1:
                 deposit = self.slots[places[0]].make_deposit(rows, weight)
             else:
-                given = [stack_columns(parts) for parts in zip(*(read[i] for i in places), strict=True)]
-                stacked = pa.table(given, names=[f"c{i}" for i in range(len(given))])
+                columns_of_stack = [stack_columns(parts) for parts in zip(*(read[i] for i in places), strict=True)]
+                stacked = pa.table(columns_of_stack, names=[f"c{i}" for i in range(len(columns_of_stack))])
                 deposit = alike.make_deposit(stacked, np.tile(weight, len(places)))
-            made.append(_Stack(places, deposit))
-        return self._group_stacks(keys, made)
+            stacks.append(_Stack(places, deposit))
+        return self._group_stacks(keys, stacks)
 
     def group_states(self, keys: Sequence[pa.Array], states: Sequence[State]) -> tuple[list[pa.Array], list[State]]:
         """Group states by `keys`; see `_group_stacks`. Requires: no slot has a side."""
-        made = [
+        stacks = [
             _Stack(places, self.slots[places[0]].deposit_of_state(stacked))
             for places, stacked in self._stack_states(states, len(states[0][0]))
         ]
-        return self._group_stacks(keys, made)
+        return self._group_stacks(keys, stacks)
 
     def add_changes(self, before: Sequence[State], change: Sequence[State]) -> list[State]:
         """The states after a change, for the slots without a side. Slots with one keep `before`."""
@@ -132,8 +135,8 @@ class ValueLayout:
         for numbers in group_stacks([placed.kind for placed in self.calls], rows, *_transpose_states(columns)):
             first = self.calls[numbers[0]]
             stacked = iter([stack_columns(parts) for parts in zip(*(columns[n] for n in numbers), strict=True)])
-            given = [list(islice(stacked, len(states[i]))) for i in first.places]
-            yield numbers, aggregate_of(first.call).compute_result(first.call, first.slots, given, kernel)
+            states_of_call = [list(islice(stacked, len(states[i]))) for i in first.places]
+            yield numbers, aggregate_of(first.call).compute_result(first.call, first.slots, states_of_call, kernel)
 
     def _stack_states(self, states: Sequence[State], rows: int) -> Iterator[tuple[list[int], State]]:
         """The states of slots of one kind, stacked, and the places of these slots."""
@@ -147,14 +150,14 @@ class ValueLayout:
         Cost: one grouping for all slots. A column that several slots need is summed once.
         """
         wanted: dict[tuple[Hashable, str], tuple[pa.Array, str]] = {}
-        asked = [[(_identity_of(column), function) for column, function in made.deposit.columns] for made in stacks]
-        for made, names in zip(stacks, asked, strict=True):
-            wanted |= zip(names, made.deposit.columns, strict=True)
+        asked = [[(_identity_of(column), function) for column, function in stack.deposit.columns] for stack in stacks]
+        for stack, names in zip(stacks, asked, strict=True):
+            wanted |= zip(names, stack.deposit.columns, strict=True)
         distinct, values = _aggregate_groups(keys, list(wanted.values()))
         value_by_name = dict(zip(wanted, values, strict=True))
         states: list[State] = [[]] * len(self.slots)
-        for made, names in zip(stacks, asked, strict=True):
-            _unstack_into(made.deposit.collect([value_by_name[name] for name in names]), made.places, states)
+        for stack, names in zip(stacks, asked, strict=True):
+            _unstack_into(stack.deposit.collect([value_by_name[name] for name in names]), stack.places, states)
         return distinct, states
 
 

@@ -54,8 +54,8 @@ def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel
     """
     entry, slots = aggregate_of(call.agg), _slots_of(call)
     if isinstance(slots[0], OfValues | OfAllRows):
-        held = _of_frames(slots[0], call, at)
-        return entry.compute_result(call.agg, slots, [[held]], kernel), lambda rows: []
+        values = _of_frames(slots[0], call, at)
+        return entry.compute_result(call.agg, slots, [[values]], kernel), lambda rows: []
     sums = [_Sums.from_rows(slot, at) for slot in slots]
     heads = list(_by_slot(slots, carried)) if call.is_running and carried else None
 

@@ -172,8 +172,8 @@ class Over(msgspec.Struct, frozen=True):
         number = [str(self.number)] if self.number else []
         args = ", ".join([*(f"c{a}" for a in self.args), *number])
         order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
-        kept = "" if self.kept is None else f" where c{self.kept}"
-        shown = f"{self.function.sql}({args}{order}{kept})" + (" ignore nulls" if self.ignore_nulls else "")
+        condition = "" if self.kept is None else f" where c{self.kept}"
+        shown = f"{self.function.sql}({args}{order}{condition})" + (" ignore nulls" if self.ignore_nulls else "")
         if self.function.shifts_rows or self.function.numbers_rows or self.function in _NEEDS_SIZE:
             return shown
         return (

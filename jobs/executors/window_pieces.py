@@ -203,8 +203,12 @@ class Changes:
         keys, rows = stored.keys, stored.rows
         del stored
         if limit is not None:
-            kept = np.asarray(pc.less(keys, ends.take(pa.array(index))))
-            keys, rows, index = keys.filter(pa.array(kept)), some_rows(rows, kept), index[kept]
+            is_before_end = np.asarray(pc.less(keys, ends.take(pa.array(index))))
+            keys, rows, index = (
+                keys.filter(pa.array(is_before_end)),
+                some_rows(rows, is_before_end),
+                index[is_before_end],
+            )
         gone, _ = _expand_ranges(*_ranges_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
         now[self._locate_deleted(keys, gone, come)] = False
@@ -246,8 +250,8 @@ class Changes:
         new = come[self._new[come]]
         for side, places, stored in ((self.gone, gone, True), (self.come, new, False)):
             keys = side.take_rows(places).keys
-            found = self._table.get_located(Located(np.arange(len(keys)), keys, as_given=True)).found
-            right = found.to_numpy(zero_copy_only=False) == stored
+            is_stored = self._table.get_located(Located(np.arange(len(keys)), keys, as_given=True)).found
+            right = is_stored.to_numpy(zero_copy_only=False) == stored
             self._require_all(right, NO_ROW if stored else TWO_ROWS, side.rows, places)
 
     def has_changes_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:

@@ -165,8 +165,8 @@ class Tiles:
         """Write the rows whose number of rows or borders changed."""
         columns = [*touched.groups.columns, pa.array(counts), *borders]
         state = pa.table(columns, schema=self._borders.layout.rows)
-        kept = range(len(self._partition), state.num_columns)
-        changed = ~same_rows(touched.stored.select(kept), state.select(kept))
+        value_columns = range(len(self._partition), state.num_columns)
+        changed = ~same_rows(touched.stored.select(value_columns), state.select(value_columns))
         self._borders.replace_located(touched.located, state, changed & (touched.before > 0), changed & (counts > 0))
 
 

@@ -106,12 +106,12 @@ def nearest_nodes(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[Gra
         for read in node.reads:
             beside[node.name].append(read)
             beside[read].append(node.name)
-    kept = dict.fromkeys([name])
+    nearest = dict.fromkeys([name])
     edge = [name]
-    while edge and len(kept) < most:
-        edge = list(dict.fromkeys(other for one in edge for other in beside[one] if other not in kept))
-        kept |= dict.fromkeys(edge)
-    there = set(list(kept)[:most])
+    while edge and len(nearest) < most:
+        edge = list(dict.fromkeys(other for one in edge for other in beside[one] if other not in nearest))
+        nearest |= dict.fromkeys(edge)
+    there = set(list(nearest)[:most])
     return tuple(
         msgspec.structs.replace(node, reads=tuple(r for r in node.reads if r in there))
         for node in nodes

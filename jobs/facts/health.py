@@ -425,10 +425,10 @@ def _of_followers(facts: HealthFacts) -> Iterator[Trouble]:
 
     It follows the troubles of its causes, which have the remedies.
     """
-    held = [view for view in facts.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
-    if not held:
+    held_back = [view for view in facts.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
+    if not held_back:
         return
-    names = tuple(view.view for view in held)
+    names = tuple(view.view for view in held_back)
     kinds = {view.view: f"{view.kind} {view.view}" for view in facts.views}
     reached = set(names).union(*(facts.inputs.get(name, ()) for name in names))
     failed = [one for one in (() if facts.record is None else facts.record.views) if one.failures]
@@ -439,12 +439,14 @@ def _of_followers(facts: HealthFacts) -> Iterator[Trouble]:
     ]
     about, verb = (kinds[names[0]], "is") if len(names) == 1 else (f"{len(names)} views", "are")
     what = (
-        f"{verb} held back, because {_list_names(causes)} failed" if causes else f"{verb} held back: {held[0].reason}"
+        f"{verb} held back, because {_list_names(causes)} failed"
+        if causes
+        else f"{verb} held back: {held_back[0].reason}"
     )
     if len(names) > 1:
         what += f": {_list_names(names)}"
     do = "Readers still see their earlier rows. The next epoch after the correction shows the new ones."
-    since = min((view.since for view in held if view.since is not None), default=None)
+    since = min((view.since for view in held_back if view.since is not None), default=None)
     yield Trouble(TroubleKind.VIEW_HELD_BACK, about, what, do, since=since, views=names)
 
 
@@ -562,8 +564,8 @@ def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(facts.record, "failures") if facts.committed == facts.published else ():
         do = _next_steps(facts.record, name)
-        held = _held_back(facts, name)
-        yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held}", do, since=since)
+        held_back = _held_back(facts, name)
+        yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held_back}", do, since=since)
     for name, text in _of_assertions(facts.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
         do = f"`tussock check {facts.pipeline_argument}{only}` shows the rows. They are published."
@@ -572,9 +574,9 @@ def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
 
 def _held_back(facts: HealthFacts, name: str) -> str:
     """Return the views whose rows an entry of the record holds back, for the end of a sentence."""
-    held = {view.view for view in facts.views if view.state is ViewState.HELD_BACK}
+    held_back = {view.view for view in facts.views if view.state is ViewState.HELD_BACK}
     entry = None if facts.record is None else facts.record.view(name)
-    names = [view for view in (() if entry is None else entry.held_back) if view in held]
+    names = [view for view in (() if entry is None else entry.held_back) if view in held_back]
     return f"; readers keep seeing earlier rows of {', '.join(names)}" if names else ""
 
 

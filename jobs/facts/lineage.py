@@ -96,11 +96,11 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
         for name in _stored_inputs(relations[view], catalog)
     }
     taken = _files_read(meta, catalog, since, epoch)
-    made = {output.data_set for output in outputs}
+    written_sets = {output.data_set for output in outputs}
     inputs = (
         _input_facts(data_set, relation, taken.get(relation.id, []))
         for relation in relations.values()
-        if (data_set := _data_set(pipeline, relation)) in read and data_set not in made
+        if (data_set := _data_set(pipeline, relation)) in read and data_set not in written_sets
     )
     return LineageFacts(tuple(inputs), outputs)
 

@@ -58,8 +58,8 @@ def list_units(
             round(seconds, 3),
             seconds / busy if busy else 0.0,
         )
-        held = (None, None) if stored is None else stored[number]
-        units.append(UnitFacts(number, int((owners == number).sum()), *took, hot, *held))
+        stored_amounts = (None, None) if stored is None else stored[number]
+        units.append(UnitFacts(number, int((owners == number).sum()), *took, hot, *stored_amounts))
     return tuple(units)
 
 

@@ -193,7 +193,7 @@ class _Look:
         seen = 0 if new or not self._is_seen(relation) else self._seen_epoch(relation)
         committed = None if new else self._committed_epoch(relation)
         state, reason, since = self._view_state(relation, building, seen)
-        kept = tuple(self.tables.get(relation.name, ()))
+        tables = tuple(self.tables.get(relation.name, ()))
         reads = tuple(sorted(self.reads.get(relation.id, ())))
         return ViewFacts(
             view=relation.name,
@@ -208,9 +208,9 @@ class _Look:
             freshness_s=self._freshness_s(relation, seen, reads),
             rows=self.version.rows.get(relation.id),
             published_rows=self._published_rows(relation, seen),
-            rows_stored=next((t.rows for t in kept if t.role == "rows"), 0),
+            rows_stored=next((t.rows for t in tables if t.role == "rows"), 0),
             changed_rows=None if self.changed is None else 0 if new else self.changed.get(relation.name, 0),
-            tables=kept,
+            tables=tables,
             quality=self.quality.get(relation.name, QualityFacts()),
             reads=reads,
             wanted_s=self.wanted[relation.name] / 1000 if relation.name in self.wanted else None,
@@ -290,9 +290,9 @@ class _Look:
 
 def _newest_results(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
     """Yield the quality check's newest result for each view, by name."""
-    held = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
+    held_epochs = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
     quality_by_view: dict[str, QualityFacts] = {}
-    for epoch in dict.fromkeys((version.epoch, version.published, *held[:6])):
+    for epoch in dict.fromkeys((version.epoch, version.published, *held_epochs[:6])):
         record = read_record(meta.objects, epoch) if epoch else None
         for view in () if record is None else record.views:
             quality_by_view.setdefault(view.view, _quality_facts(view, epoch))

@@ -152,12 +152,12 @@ class Kernel:
         Cost: one query for all expressions (0.3 ms or more). Plain columns need no query and no copy, and fields of
             their structs no query.
         """
-        held = [_find_in_rows(e, rows) for e in exprs]
-        places = [i for i, column in enumerate(held) if column is None]
+        plain_columns = [_find_in_rows(e, rows) for e in exprs]
+        places = [i for i, column in enumerate(plain_columns) if column is None]
         answer = self._select_columns(rows, tuple(exprs[i] for i in places), places) if places else None
         columns: list[pa.ChunkedArray] = []
         taken = 0
-        for expr, type_name, column in zip(exprs, types, held, strict=True):
+        for expr, type_name, column in zip(exprs, types, plain_columns, strict=True):
             if column is None:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
@@ -450,7 +450,7 @@ def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
     """Whether a condition is true for every row, decided without a query."""
     match condition:
         case Call(node="IsNotNull", args=(value,)):
-            return (held := _find_in_rows(value, rows)) is not None and not held.null_count
+            return (values := _find_in_rows(value, rows)) is not None and not values.null_count
     return False
 
 
@@ -576,10 +576,10 @@ def thread_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
 
     Threads do not share a kernel, because it can hold the rows of only one query at a time.
     """
-    kept = _of_thread.kept
-    if kept is None or not kept.process.is_here:
-        kept = _of_thread.kept = _Kept(memory_limit)
-    return kept.kernel
+    of_thread = _of_thread.kept
+    if of_thread is None or not of_thread.process.is_here:
+        of_thread = _of_thread.kept = _Kept(memory_limit)
+    return of_thread.kernel
 
 
 def _close_kernel(process: OwnProcess, kernel: Kernel, folder: TemporaryFolder) -> None:

@@ -148,11 +148,11 @@ def call_function(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.A
     """
     install_functions([declared])
     function = _load_installed(declared.digest)
-    given = [
+    arguments = [
         _to_argument(column, arrow_type(f.type), function.over)
         for column, f in zip(columns, declared.fields, strict=True)
     ]
-    result = _to_result(function, function.call(*given), len(columns[0]))
+    result = _to_result(function, function.call(*arguments), len(columns[0]))
     return relabel_column(pa.chunked_array([result]), arrow_type(declared.returns)).combine_chunks()
 
 
@@ -218,9 +218,9 @@ def _call_from_duckdb(name: str, digest: str, *columns: pa.Array | pa.ChunkedArr
     try:
         function = _load_installed(digest)
         types = [arrow_type(f.type) for f in function.declared.fields]
-        given = [_to_argument(c, kind, function.over) for c, kind in zip(columns, types, strict=True)]
+        arguments = [_to_argument(c, kind, function.over) for c, kind in zip(columns, types, strict=True)]
         try:
-            result = function.call(*given)
+            result = function.call(*arguments)
         except Exception as err:
             raise _RaisedError(f"function {name!r} raised {_describe_exception(err)}") from None
         return _to_result(function, result, len(columns[0]))
@@ -257,8 +257,8 @@ def _pandas_types() -> dict[pa.DataType, Any]:
 def _to_result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     """Convert a function's result to one array of exactly its type. Raises FunctionResultError."""
     declared = function.declared
-    kept = arrow_type(declared.returns)
-    kind = given_type(kept)
+    result_type = arrow_type(declared.returns)
+    kind = given_type(result_type)
 
     def wrong_result(finding: str, expected: str) -> FunctionResultError:
         return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", finding, expected)
@@ -291,12 +291,12 @@ def _to_result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
                 f"values of type {declared.returns}",
             ) from err
     try:
-        result = kept_array(result, kept)
+        result = kept_array(result, result_type)
     except pa.ArrowInvalid as err:
         raise wrong_result(str(err), f"values of type {declared.returns}") from err
     return (
-        relabel_column(pa.chunked_array([result]), type_in_duckdb(kept)).combine_chunks()
-        if is_nested(kept) or type_in_duckdb(kept) != kept
+        relabel_column(pa.chunked_array([result]), type_in_duckdb(result_type)).combine_chunks()
+        if is_nested(result_type) or type_in_duckdb(result_type) != result_type
         else result
     )
 

@@ -46,8 +46,8 @@ def moved_instant(moved: str, instant: str, zone: str) -> str:
     """
     if is_utc(zone):
         return instant_of(moved, zone)
-    kept = f"make_timestamptz(epoch_us({moved}) - (epoch_us({local_of(instant, zone)}) - epoch_us({instant})))"
-    return f"CASE WHEN {local_of(kept, zone)} = {moved} THEN {kept} ELSE {instant_of(moved, zone)} END"
+    kept_offset = f"make_timestamptz(epoch_us({moved}) - (epoch_us({local_of(instant, zone)}) - epoch_us({instant})))"
+    return f"CASE WHEN {local_of(kept_offset, zone)} = {moved} THEN {kept_offset} ELSE {instant_of(moved, zone)} END"
 
 
 def year_text(local: str) -> str:

@@ -36,13 +36,13 @@ def create_archive(*, only_missing: bool = False, progress: Progress = no_progre
         return True
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # on the same disk, so that the rename is atomic
-        made = Path(folder) / file.name
-        os.environ[SUBMIT_OPTIONS] = f'{os.environ.get(SUBMIT_OPTIONS, "")} "-XX:ArchiveClassesAtExit={made}"'
+        archive = Path(folder) / file.name
+        os.environ[SUBMIT_OPTIONS] = f'{os.environ.get(SUBMIT_OPTIONS, "")} "-XX:ArchiveClassesAtExit={archive}"'
         _run_epochs(folder)
-        if not made.is_file():
+        if not archive.is_file():
             progress("this Java wrote no archive; JVMs start without one")
             return False
-        made.replace(file)
+        archive.replace(file)
     for other in file.parent.glob("spark*.jsa"):
         if other != file:
             other.unlink()

@@ -131,29 +131,33 @@ def view_news(at: PipelineStore, last_told: FindLastEvent) -> Publication:
     Cost: one call of `last_told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
     """
     meta, version = at.meta, at.meta.read_latest()
-    epoch, held = version.published, published_sight(version).held
+    epoch, held_views = version.published, published_sight(version).held
     views = (
-        [r for r in version.catalog.relations_at(epoch) if r.kind is RelationKind.VIEW and r.name not in held]
+        [r for r in version.catalog.relations_at(epoch) if r.kind is RelationKind.VIEW and r.name not in held_views]
         if epoch
         else []
     )
     since = {r.name: at_ for r in views if (at_ := _news_since(meta, version, r, last_told(r.name))) is not None}
     if not since:
-        return Publication(epoch, version.id, (), dict(held))
+        return Publication(epoch, version.id, (), dict(held_views))
     created = {r.name: r.created for r in version.catalog.relations_at(epoch)}
     changed = changed_rows(meta, {view: at_ or max(0, created[view] - 1) for view, at_ in since.items()}, epoch)
     record = read_record(meta.objects, epoch) if has_suites(at) else None
     _, shown = around_publish(meta, epoch)
-    return Publication(epoch, shown.id, tuple(published_views(record, since, changed)), dict(held))
+    return Publication(epoch, shown.id, tuple(published_views(record, since, changed)), dict(held_views))
 
 
-def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, told: LastEvent) -> int | None:
+def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, last_event: LastEvent) -> int | None:
     """Return the epoch since which the view has news, 0 if the whole view is new, None without news."""
-    lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a backup
-    if not (lost or told.again or (told.epoch < version.published and not _is_resting(version, view, told.epoch))):
+    lost = last_event.epoch > 0 and not meta.has_epoch(last_event.epoch)  # the store was restored from a backup
+    if not (
+        lost
+        or last_event.again
+        or (last_event.epoch < version.published and not _is_resting(version, view, last_event.epoch))
+    ):
         return None
     # A view that replaced another view of this name after the event is new as a whole.
-    return told.epoch if told.epoch >= view.created and not lost else 0
+    return last_event.epoch if last_event.epoch >= view.created and not lost else 0
 
 
 def _is_resting(version: HummockVersion, view: Relation, since: int) -> bool:

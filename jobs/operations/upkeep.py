@@ -61,9 +61,9 @@ def pin_epoch(at: PipelineStore, epoch: int | None, span_ms: int) -> Pin:
 
 def remove_pins(at: PipelineStore, holder: str) -> int:
     """Remove the pins of a holder and return their number. Raises NoSuchPinError."""
-    held = [pin for pin in at.meta.all_pins() if pin.holder == holder]
-    if not held:
+    pins = [pin for pin in at.meta.all_pins() if pin.holder == holder]
+    if not pins:
         raise NoSuchPinError(holder)
-    for one in held:
+    for one in pins:
         at.meta.unpin(one)
-    return len(held)
+    return len(pins)

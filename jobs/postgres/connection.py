@@ -65,8 +65,8 @@ def open_connection(address: str, **more: Any) -> "Iterator[psycopg.Connection[A
 
     Raises: psycopg.Error, of which `connect_failure` finds the kind.
     """
-    given = conninfo_to_dict(address)
-    defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
+    parameters = conninfo_to_dict(address)
+    defaults = {name: value for name, value in DEFAULTS.items() if name not in parameters}
     connection = psycopg.connect(make_conninfo(address, **defaults), **more)
     try:
         yield connection

@@ -223,8 +223,8 @@ def _column_objection(types: Types, column: object, families: frozenset[str]) ->
     return "" if _family(types, column) in families else f"column {column!r} is {types[column]}"
 
 
-def _bounds_objection(given: Arguments, fits: Callable[[object], bool]) -> str:
-    low, high = given.get("min_value"), given.get("max_value")
+def _bounds_objection(kwargs: Arguments, fits: Callable[[object], bool]) -> str:
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
     if low is None and high is None:
         return "no bound"
     for bound in (low, high):
@@ -232,8 +232,8 @@ def _bounds_objection(given: Arguments, fits: Callable[[object], bool]) -> str:
             return f"bound {bound!r}"
     if low is not None and high is not None and low > high:
         return "no value is between its bounds"
-    stricts = (name for name in ("strict_min", "strict_max") if not isinstance(given.get(name, False), bool))
-    return next((f"{name} {given[name]!r}" for name in stricts), "")
+    stricts = (name for name in ("strict_min", "strict_max") if not isinstance(kwargs.get(name, False), bool))
+    return next((f"{name} {kwargs[name]!r}" for name in stricts), "")
 
 
 def _is_whole(value: object) -> bool:
@@ -263,12 +263,12 @@ def _set_objection(values: object, family: str) -> str:
 # --- numbers of a view or a column --------------------------------------------------------------------------------
 
 
-def _row_count(given: Arguments, _: Types) -> _Answer:
-    return _bounds_objection(given, _is_number) or Needs()
+def _row_count(kwargs: Arguments, _: Types) -> _Answer:
+    return _bounds_objection(kwargs, _is_number) or Needs()
 
 
-def _exact_row_count(given: Arguments, _: Types) -> _Answer:
-    return Needs() if _is_whole(given.get("value")) else f"value {given.get('value')!r}"
+def _exact_row_count(kwargs: Arguments, _: Types) -> _Answer:
+    return Needs() if _is_whole(kwargs.get("value")) else f"value {kwargs.get('value')!r}"
 
 
 def _schema(_: Arguments, __: Types) -> _Answer:
@@ -283,9 +283,9 @@ def _nulls(*columns: str) -> dict[Number, str]:
 def _aggregate(name: str, sql: str, families: frozenset[str]) -> _Judge:
     """One number of a column. `sql` contains {} for the column."""
 
-    def judge(given: Arguments, types: Types) -> _Answer:
-        column = str(given.get("column", ""))
-        why = _column_objection(types, column, families) or _bounds_objection(given, _is_number_or_date)
+    def judge(kwargs: Arguments, types: Types) -> _Answer:
+        column = str(kwargs.get("column", ""))
+        why = _column_objection(types, column, families) or _bounds_objection(kwargs, _is_number_or_date)
         return why or Needs({Number(name, (column,)): sql.replace("{}", quote_name(column)), **_nulls(column)})
 
     return judge
@@ -295,37 +295,37 @@ def _is_number_or_date(value: object) -> bool:
     return _is_number(value) or _is_date(value)
 
 
-def _share_of_values(given: Arguments, types: Types) -> _Answer:
-    column = str(given.get("column", ""))
-    why = _bounds_objection(given, _is_number) or ("" if column in types else f"column {column!r}")
+def _share_of_values(kwargs: Arguments, types: Types) -> _Answer:
+    column = str(kwargs.get("column", ""))
+    why = _bounds_objection(kwargs, _is_number) or ("" if column in types else f"column {column!r}")
     return why or Needs(_nulls(column))
 
 
 # --- distinct values of a column ----------------------------------------------------------------------------------
 
 
-def _distinct_in_set(given: Arguments, types: Types) -> _Answer:
-    column = str(given.get("column", ""))
-    why = _column_objection(types, column, _KEYS) or _set_objection(given.get("value_set"), _family(types, column))
+def _distinct_in_set(kwargs: Arguments, types: Types) -> _Answer:
+    column = str(kwargs.get("column", ""))
+    why = _column_objection(types, column, _KEYS) or _set_objection(kwargs.get("value_set"), _family(types, column))
     return why or Needs(values=(column,))
 
 
-def _most_common(given: Arguments, types: Types) -> _Answer:
-    ties = given.get("ties_okay", False)
-    return _distinct_in_set(given, types) if isinstance(ties, bool) else f"ties_okay {ties!r}"
+def _most_common(kwargs: Arguments, types: Types) -> _Answer:
+    ties = kwargs.get("ties_okay", False)
+    return _distinct_in_set(kwargs, types) if isinstance(ties, bool) else f"ties_okay {ties!r}"
 
 
-def _median(given: Arguments, types: Types) -> _Answer:
-    column = str(given.get("column", ""))
-    why = _column_objection(types, column, _NUMBERS) or _bounds_objection(given, _is_number)
+def _median(kwargs: Arguments, types: Types) -> _Answer:
+    column = str(kwargs.get("column", ""))
+    why = _column_objection(types, column, _NUMBERS) or _bounds_objection(kwargs, _is_number)
     return why or Needs(_nulls(column), values=(column,))
 
 
-def _quantiles(given: Arguments, types: Types) -> _Answer:
-    column, ranges = str(given.get("column", "")), given.get("quantile_ranges")
+def _quantiles(kwargs: Arguments, types: Types) -> _Answer:
+    column, ranges = str(kwargs.get("column", "")), kwargs.get("quantile_ranges")
     if why := _column_objection(types, column, _NUMBERS):
         return why
-    if not isinstance(ranges, Mapping) or given.get("allow_relative_errors", False) is not False:
+    if not isinstance(ranges, Mapping) or kwargs.get("allow_relative_errors", False) is not False:
         return "quantile_ranges or allow_relative_errors"
     shares, bounds = ranges.get("quantiles"), ranges.get("value_ranges")
     if not isinstance(shares, list) or not isinstance(bounds, list) or len(shares) != len(bounds) or not shares:
@@ -335,21 +335,21 @@ def _quantiles(given: Arguments, types: Types) -> _Answer:
     return Needs(_nulls(column), values=(column,))
 
 
-def _unique(given: Arguments, types: Types) -> _Answer:
-    column = str(given.get("column", ""))
+def _unique(kwargs: Arguments, types: Types) -> _Answer:
+    column = str(kwargs.get("column", ""))
     why = _column_objection(types, column, _HASHED)
     return why or Needs(_nulls(column), duplicates=(Duplicates((column,), Ignored.ANY_MISSING),))
 
 
-def _compound(given: Arguments, types: Types) -> _Answer:
-    columns = given.get("column_list")
-    ignored = ignored_rows(given.get("ignore_row_if", Ignored.ALL_MISSING))
+def _compound(kwargs: Arguments, types: Types) -> _Answer:
+    columns = kwargs.get("column_list")
+    ignored = ignored_rows(kwargs.get("ignore_row_if", Ignored.ALL_MISSING))
     if not isinstance(columns, list) or len(columns) < 2 or len({*map(str, columns)}) < len(columns):
         return f"columns {columns!r}"
     if why := "".join(_column_objection(types, column, _HASHED) for column in columns):
         return why
     if ignored is None:
-        return f"ignore_row_if {given['ignore_row_if']!r}"
+        return f"ignore_row_if {kwargs['ignore_row_if']!r}"
     return Needs(ignored.number(tuple(columns)), duplicates=(Duplicates(tuple(columns), ignored),))
 
 
@@ -380,20 +380,20 @@ def _by_value(
             objection, one of them empty.
     """
 
-    def judge(given: Arguments, types: Types) -> _Answer:
-        column = str(given.get("column", ""))
+    def judge(kwargs: Arguments, types: Types) -> _Answer:
+        column = str(kwargs.get("column", ""))
         if why := _column_objection(types, column, families):
             return why
-        met, why = condition(quote_name(column), _family(types, column), given)
-        arguments = {name: given[name] for name in names if name in given and given[name] is not False}
+        met, why = condition(quote_name(column), _family(types, column), kwargs)
+        arguments = {name: kwargs[name] for name in names if name in kwargs and kwargs[name] is not False}
         return why or _failing(metric, (column,), arguments, Ignored.ANY_MISSING, f"NOT ({met})")
 
     return judge
 
 
 def _null(metric: str, fails: str) -> _Judge:
-    def judge(given: Arguments, types: Types) -> _Answer:
-        column = str(given.get("column", ""))
+    def judge(kwargs: Arguments, types: Types) -> _Answer:
+        column = str(kwargs.get("column", ""))
         if column not in types:
             return f"column {column!r}"
         return _failing(metric, (column,), {}, Ignored.NONE, f"{quote_name(column)} {fails}")
@@ -401,36 +401,36 @@ def _null(metric: str, fails: str) -> _Judge:
     return judge
 
 
-def _within_bounds(what: str, given: Arguments, literal: Callable[[Any], str]) -> str:
+def _within_bounds(what: str, kwargs: Arguments, literal: Callable[[Any], str]) -> str:
     parts = []
     for name, strict, sign in (("min_value", "strict_min", ">"), ("max_value", "strict_max", "<")):
-        if (bound := given.get(name)) is not None:
-            parts.append(f"{what} {sign}{'' if given.get(strict) else '='} {literal(bound)}")
+        if (bound := kwargs.get(name)) is not None:
+            parts.append(f"{what} {sign}{'' if kwargs.get(strict) else '='} {literal(bound)}")
     return " AND ".join(parts)
 
 
-def _between(column: str, family: str, given: Arguments) -> tuple[str, str]:
+def _between(column: str, family: str, kwargs: Arguments) -> tuple[str, str]:
     if family == "date":
-        why = _bounds_objection(given, _is_date)
-        return ("", why) if why else (_within_bounds(column, given, lambda bound: f"DATE '{bound}'"), "")
-    if why := _bounds_objection(given, _is_number):
+        why = _bounds_objection(kwargs, _is_date)
+        return ("", why) if why else (_within_bounds(column, kwargs, lambda bound: f"DATE '{bound}'"), "")
+    if why := _bounds_objection(kwargs, _is_number):
         return "", why
     # Great Expectations passes its bounds to Spark as doubles.
-    return _within_bounds(column, given, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)"), ""
+    return _within_bounds(column, kwargs, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)"), ""
 
 
-def _length_between(column: str, _: str, given: Arguments) -> tuple[str, str]:
-    why = _bounds_objection(given, _is_whole)
-    return ("", why) if why else (_within_bounds(f"length({column})", given, str), "")
+def _length_between(column: str, _: str, kwargs: Arguments) -> tuple[str, str]:
+    why = _bounds_objection(kwargs, _is_whole)
+    return ("", why) if why else (_within_bounds(f"length({column})", kwargs, str), "")
 
 
-def _length(column: str, _: str, given: Arguments) -> tuple[str, str]:
-    value = given.get("value")
+def _length(column: str, _: str, kwargs: Arguments) -> tuple[str, str]:
+    value = kwargs.get("value")
     return (f"length({column}) = {value}", "") if _is_whole(value) else ("", f"value {value!r}")
 
 
-def _member(column: str, family: str, given: Arguments) -> tuple[str, str]:
-    values = given.get("value_set")
+def _member(column: str, family: str, kwargs: Arguments) -> tuple[str, str]:
+    values = kwargs.get("value_set")
     if why := _set_objection(values, family):
         return "", why
     assert isinstance(values, list), "a set without an objection is a list"
@@ -438,14 +438,14 @@ def _member(column: str, family: str, given: Arguments) -> tuple[str, str]:
     return f"{column} IN ({', '.join(literals)})", ""
 
 
-def _matches(column: str, _: str, given: Arguments) -> tuple[str, str]:
-    pattern = given.get("regex")
+def _matches(column: str, _: str, kwargs: Arguments) -> tuple[str, str]:
+    pattern = kwargs.get("regex")
     why = (pattern_objection(pattern) or "") if isinstance(pattern, str) else f"regex {pattern!r}"
     return (f"{column} RLIKE {string_text(str(pattern))}", why)
 
 
-def _matches_any_or_all(column: str, _: str, given: Arguments) -> tuple[str, str]:
-    patterns, match_on = given.get("regex_list"), given.get("match_on", "any")
+def _matches_any_or_all(column: str, _: str, kwargs: Arguments) -> tuple[str, str]:
+    patterns, match_on = kwargs.get("regex_list"), kwargs.get("match_on", "any")
     if not isinstance(patterns, list) or not patterns or match_on not in ("any", "all"):
         return "", f"regex_list {patterns!r}"
     joined = ["|".join(map(str, patterns))] if match_on == "any" else patterns
@@ -453,8 +453,8 @@ def _matches_any_or_all(column: str, _: str, given: Arguments) -> tuple[str, str
     return " AND ".join(met for met, _ in matches), next((why for _, why in matches if why), "")
 
 
-def _matches_none(column: str, _: str, given: Arguments) -> tuple[str, str]:
-    patterns = given.get("regex_list")
+def _matches_none(column: str, _: str, kwargs: Arguments) -> tuple[str, str]:
+    patterns = kwargs.get("regex_list")
     if not isinstance(patterns, list) or not patterns:
         return "", f"regex_list {patterns!r}"
     matches = [_matches(column, "", {"regex": pattern}) for pattern in patterns]
@@ -464,42 +464,42 @@ def _matches_none(column: str, _: str, given: Arguments) -> tuple[str, str]:
 def _inverted(
     condition: Callable[[str, str, Arguments], tuple[str, str]],
 ) -> Callable[[str, str, Arguments], tuple[str, str]]:
-    def opposite(column: str, family: str, given: Arguments) -> tuple[str, str]:
-        met, why = condition(column, family, given)
+    def opposite(column: str, family: str, kwargs: Arguments) -> tuple[str, str]:
+        met, why = condition(column, family, kwargs)
         return f"NOT ({met})", why
 
     return opposite
 
 
-def _greater(given: Arguments, types: Types) -> _Answer:
-    pair, or_equal = (given.get("column_A"), given.get("column_B")), given.get("or_equal", False)
+def _greater(kwargs: Arguments, types: Types) -> _Answer:
+    pair, or_equal = (kwargs.get("column_A"), kwargs.get("column_B")), kwargs.get("or_equal", False)
     if why := "".join(_column_objection(types, column, _INTEGERS | {"double", "decimal"}) for column in pair):
         return why
     if not (_has_doubles(types, pair) or _have_common_type(types, pair)):
         return f"columns {list(pair)!r} have no common decimal type"  # Spark rounds them to compare them
     a, b = (quote_name(str(column)) for column in pair)
     met = f"{a} >= {b} OR {a} <=> {b}" if or_equal else f"{a} > {b}"
-    return _of_pair("column_pair_values.a_greater_than_b", pair, given, {"or_equal": True} if or_equal else {}, met)
+    return _of_pair("column_pair_values.a_greater_than_b", pair, kwargs, {"or_equal": True} if or_equal else {}, met)
 
 
-def _equal(given: Arguments, types: Types) -> _Answer:
-    pair = (given.get("column_A"), given.get("column_B"))
+def _equal(kwargs: Arguments, types: Types) -> _Answer:
+    pair = (kwargs.get("column_A"), kwargs.get("column_B"))
     families = _TEXT if _family(types, pair[0]) == "string" else _INTEGERS
     if why := "".join(_column_objection(types, column, families) for column in pair):
         return why
     a, b = (quote_name(str(column)) for column in pair)
-    return _of_pair("column_pair_values.equal", pair, given, {}, f"{a} <=> {b}")
+    return _of_pair("column_pair_values.equal", pair, kwargs, {}, f"{a} <=> {b}")
 
 
-def _of_pair(metric: str, pair: Sequence[Any], given: Arguments, arguments: Arguments, met: str) -> _Answer:
-    ignored = ignored_rows(given.get("ignore_row_if", "both_values_are_missing"))
+def _of_pair(metric: str, pair: Sequence[Any], kwargs: Arguments, arguments: Arguments, met: str) -> _Answer:
+    ignored = ignored_rows(kwargs.get("ignore_row_if", "both_values_are_missing"))
     if ignored is None:
-        return f"ignore_row_if {given['ignore_row_if']!r}"
+        return f"ignore_row_if {kwargs['ignore_row_if']!r}"
     return _failing(metric, pair, arguments, ignored, f"NOT ({met})")
 
 
-def _unique_within_record(given: Arguments, types: Types) -> _Answer:
-    columns, ignored = given.get("column_list"), ignored_rows(given.get("ignore_row_if", Ignored.ALL_MISSING))
+def _unique_within_record(kwargs: Arguments, types: Types) -> _Answer:
+    columns, ignored = kwargs.get("column_list"), ignored_rows(kwargs.get("ignore_row_if", Ignored.ALL_MISSING))
     if not isinstance(columns, list) or len(columns) < 2 or ignored is None:
         return f"columns {columns!r}"
     families = _TEXT if _family(types, columns[0]) == "string" else _INTEGERS
@@ -527,8 +527,8 @@ def _digits(kind: str) -> tuple[int, int]:
     return precision - scale, scale
 
 
-def _query(given: Arguments, _: Types) -> _Answer:
-    query = given.get("unexpected_rows_query")
+def _query(kwargs: Arguments, _: Types) -> _Answer:
+    query = kwargs.get("unexpected_rows_query")
     if not isinstance(query, str) or "{batch}" not in query or "{" in query.replace("{batch}", ""):
         return "its query does not read {batch}, or contains other braces"
     return Needs(query=without_end(query))

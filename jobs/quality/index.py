@@ -55,8 +55,8 @@ def add_results(docs: Path, results: Sequence[SuiteResult]) -> None:
     known = decoder_of(list[SuiteResult])
     lines = file.read_bytes().splitlines() if file.exists() else []
     before = known.decode(b"[" + b",".join(lines) + b"]")
-    kept = {(-r.epoch, r.part): r for r in (*before, *results)}
-    kept_in_order = [kept[at] for at in sorted(kept)]
+    results_by_place = {(-r.epoch, r.part): r for r in (*before, *results)}
+    kept_in_order = [results_by_place[at] for at in sorted(results_by_place)]
     _replace(file, b"".join(msgspec.json.encode(r) + b"\n" for r in kept_in_order))
     _replace(docs / "index.html", render(kept_in_order).encode())
 

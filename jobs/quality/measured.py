@@ -268,13 +268,13 @@ def _compare_distinct(what: str, values: Any, arguments: Mapping[str, Any]) -> A
 
 def _same(rule: Mapping[str, Any], requested: Mapping[str, Any]) -> bool:
     """Compare the arguments of two rules. GX adds arguments with defaults, and converts integers to floats."""
-    told = {
+    described = {
         name: value
         for name, value in requested.items()
         if name in _TELLING and value is not None and value is not False
     }
     defaults = {"match_on": "any"} if "regex_list" in rule else {}
-    return _plain(defaults | told) == _plain(defaults | dict(rule))
+    return _plain(defaults | described) == _plain(defaults | dict(rule))
 
 
 _TELLING = frozenset(

@@ -198,13 +198,15 @@ class HeldViewsError(InputError):
         record = self.record
         failed = [view for view in record.views if view.failures]
         seen = [view for view in failed if view.view in (record.seen or ())]
-        held = [view for view in failed if view not in seen]
+        unseen_views = [view for view in failed if view not in seen]
         lines = []
-        if held:
-            views = dict.fromkeys(name for view in held for name in view.held_back)
-            kept = f"the previous rows of {', '.join(views)} and of the views that read them; everything else"
-            outcome = f"Readers keep seeing {kept} is published." if views else "It reads no view, so all is published."
-            lines.append(f"epoch {record.epoch}: {_named(held)} failed. {outcome}")
+        if unseen_views:
+            views = dict.fromkeys(name for view in unseen_views for name in view.held_back)
+            kept_rows = f"the previous rows of {', '.join(views)} and of the views that read them; everything else"
+            outcome = (
+                f"Readers keep seeing {kept_rows} is published." if views else "It reads no view, so all is published."
+            )
+            lines.append(f"epoch {record.epoch}: {_named(unseen_views)} failed. {outcome}")
         if seen:
             lines.append(
                 f"epoch {record.epoch}: {_named(seen)} failed. Their rows are not held back, because they were "

@@ -168,14 +168,14 @@ def _arguments_of(kind: str) -> tuple[frozenset[str], tuple[str, ...]] | None:
 
 def _wrong_values(item: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each argument that cannot be meant, with the expected one."""
-    kind, given = item["type"], item.get("kwargs", {})
-    mostly = given.get("mostly")
+    kind, arguments = item["type"], item.get("kwargs", {})
+    mostly = arguments.get("mostly")
     if mostly is not None and (not _is_number(mostly) or not 0 <= mostly <= 1):
         yield f"mostly {_shown(mostly)}", "a share of the rows, from 0 to 1"
     for name in ("strict_min", "strict_max", "or_equal", "ties_okay"):
-        if not isinstance(given.get(name, False), bool | None):
-            yield f"{name} {_shown(given[name])}", "true or false"
-    column = given.get("column")
+        if not isinstance(arguments.get(name, False), bool | None):
+            yield f"{name} {_shown(arguments[name])}", "true or false"
+    column = arguments.get("column")
     type_ = types.get(column, "") if isinstance(column, str) else ""
     family = type_.partition("(")[0]
     if kind in _OF_NUMBERS and family and family not in _NUMBERS:
@@ -184,8 +184,8 @@ def _wrong_values(item: Mapping[str, Any], types: Mapping[str, str]) -> Iterator
         yield f"column {column!r} of type {type_}", "a column of strings"
     if kind.endswith("_between") and "quantile" not in kind:
         yield from _wrong_bounds(item, column, type_)
-    if "value_set" in given:
-        values = given["value_set"]
+    if "value_set" in arguments:
+        values = arguments["value_set"]
         if not isinstance(values, list):
             yield f"value_set {_shown(values)}", "a list of values"
         elif kind in _OF_VALUES:
@@ -195,8 +195,8 @@ def _wrong_values(item: Mapping[str, Any], types: Mapping[str, str]) -> Iterator
 
 
 def _wrong_bounds(item: Mapping[str, Any], column: object, type_: str) -> Iterator[tuple[str, str]]:
-    given, family = item.get("kwargs", {}), type_.partition("(")[0]
-    bounds = {name: given[name] for name in ("min_value", "max_value") if given.get(name) is not None}
+    arguments, family = item.get("kwargs", {}), type_.partition("(")[0]
+    bounds = {name: arguments[name] for name in ("min_value", "max_value") if arguments.get(name) is not None}
     if not bounds and history_of(item) is None:
         yield f"{item['type']} without a bound", "min_value or max_value"
     for name, bound in bounds.items():

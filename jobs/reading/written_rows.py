@@ -76,9 +76,9 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         elif _needs_text(column.type):
             others.append(i)
     if others:
-        given = pa.table([columns[i] for i in others], [f"c{i}" for i in others])
+        other_columns = pa.table([columns[i] for i in others], [f"c{i}" for i in others])
         selected = (f"{'to_json' if is_nested(columns[i].type) else ''}(c{i})::VARCHAR AS c{i}" for i in others)
-        converted_columns = thread_kernel().compute_columns(", ".join(selected), given)
+        converted_columns = thread_kernel().compute_columns(", ".join(selected), other_columns)
         for i in others:
             texts = converted_columns[f"c{i}"].combine_chunks()
             columns[i] = _quote_non_finite(texts) if is_nested(columns[i].type) else texts
@@ -147,8 +147,8 @@ def _whole_file(path: Path) -> Iterator[Path]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
         with TemporaryFolder("rows") as folder, path.open("wb") as out:
-            yield (made := Path(folder, "rows"))  # no writer of Parquet accepts a file without positions
-            with made.open("rb") as written:
+            yield (rows_file := Path(folder, "rows"))  # no writer of Parquet accepts a file without positions
+            with rows_file.open("rb") as written:
                 shutil.copyfileobj(written, out)
         return
     path = Path(os.path.realpath(path))

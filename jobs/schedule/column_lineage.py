@@ -87,8 +87,8 @@ def trace_plan(plan: Plan) -> Traced:
         case Project(_, exprs):
             return Traced(_trace_exprs(exprs, inputs[0].columns), rows)
         case Expand(_, projections):
-            made = [_trace_exprs(projection, inputs[0].columns) for projection in projections]
-            return Traced(tuple(_unite_origins(of) for of in zip(*made, strict=True)), rows)
+            traced = [_trace_exprs(projection, inputs[0].columns) for projection in projections]
+            return Traced(tuple(_unite_origins(of) for of in zip(*traced, strict=True)), rows)
         case Generate(_, _, argument):
             new = _trace_value(argument, inputs[0].columns)
             return Traced(

@@ -65,11 +65,11 @@ def read_connection(name: str) -> AirflowConnection:
 
 
 def _parse_json(text: str) -> AirflowConnection:
-    given = json.loads(text)
+    parsed = json.loads(text)
     host, port, user, password, dbname = (
-        str(given.get(part) or "") for part in ("host", "port", "login", "password", "schema")
+        str(parsed.get(part) or "") for part in ("host", "port", "login", "password", "schema")
     )
-    return AirflowConnection(host, port, user, password, dbname, _extra_of(given.get("extra") or {}))
+    return AirflowConnection(host, port, user, password, dbname, _extra_of(parsed.get("extra") or {}))
 
 
 def _parse_uri(text: str) -> AirflowConnection:

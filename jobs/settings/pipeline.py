@@ -678,8 +678,8 @@ def _placed_sink(sink: PublishSettings, key: str, home: Path, file: str) -> Publ
             "'deltalake', whose commits to a bucket are safe for two runs at once",
         )
     if sink.keep_ms > _MAX_KEPT_TABLES:  # Delta deletes older log entries
-        found = f"{sink.keep_ms // 86_400_000} days"
-        raise PipelineError(file, f"{key}.keep", found, f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
+        period = f"{sink.keep_ms // 86_400_000} days"
+        raise PipelineError(file, f"{key}.keep", period, f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
     return msgspec.structs.replace(sink, to=_absolute_place(sink.to, home)) if sink.is_folder else sink
 
 

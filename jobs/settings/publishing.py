@@ -156,8 +156,8 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
     @property
     def brokers(self) -> frozenset[str]:
         """The brokers by which its cluster is found."""
-        given = str(self.client.get("bootstrap.servers", self.to))
-        return frozenset(server.strip().lower() for server in given.split(","))
+        servers = str(self.client.get("bootstrap.servers", self.to))
+        return frozenset(server.strip().lower() for server in servers.split(","))
 
 
 def _require_published(sink: IcebergSettings, file: str, key: str) -> None:

@@ -47,10 +47,10 @@ class OutsidePreviewsError(InputError):
 
 def resolve_revision(pipelines: Path, revision: str) -> str:
     """Return the hash of the commit that a Git revision means. Raises UnknownRevisionError."""
-    found = _run_git(
+    output = _run_git(
         pipelines, revision, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
-    commit = found.decode().strip()
+    commit = output.decode().strip()
     if re.fullmatch("[0-9a-f]{40,64}", commit) is None:
         raise UnknownRevisionError(revision, str(pipelines), f"found {commit!r}")
     return commit

@@ -31,8 +31,10 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
         while shared < fewest and len({sentences[-1 - shared] for sentences in parts}) == 1:
             shared += 1
     ending = parts[0][len(parts[0]) - shared :] if shared else []
-    kept = [" ".join(sentences[: len(sentences) - shared]) for sentences in parts]
-    grouped_reasons = tuple((tuple(subjects), reason) for subjects, reason in zip(groups.values(), kept, strict=True))
+    own_reasons = [" ".join(sentences[: len(sentences) - shared]) for sentences in parts]
+    grouped_reasons = tuple(
+        (tuple(subjects), reason) for subjects, reason in zip(groups.values(), own_reasons, strict=True)
+    )
     return SharedReasons(grouped_reasons, " ".join(ending))
 
 

@@ -71,9 +71,9 @@ def show_scrub(report: "ScrubReport") -> str:
                 f"table {table_id}, {names.get(table_id, 'of no relation')}: {_describe_lost(ranges)}; all other keys "
                 "can be read"
             )
-        held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
+        stored = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
         lines.append(
-            f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} "
+            f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(stored - set(hurt))} "
             "tables are intact"
         )
     lines.append(

@@ -50,9 +50,9 @@ def _run_new(chosen: argparse.Namespace) -> None:
 
         over = preview_source(_whole_path(chosen.path), format=chosen.format)
         view = counting_view(over.source.name)
-    made = make_pipeline(chosen.name, pipelines, over)
+    new_pipeline = make_pipeline(chosen.name, pipelines, over)
     print(f"created {pipelines / chosen.name}")
-    for path in made:
+    for path in new_pipeline:
         print(f"  {path}")
     home = pipelines.absolute()
     set_ = os.environ.get("TUSSOCK_PIPELINES")

@@ -76,13 +76,13 @@ def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -
     reader = reader_of(source)
     reader.check(source)
     fields = reader.describe(source, spark)
-    kept = tuple(field for field in fields if _is_kept(field.type))
-    if not kept:
+    stored_fields = tuple(field for field in fields if _is_kept(field.type))
+    if not stored_fields:
         raise UnsupportedFileTypeError(source.name, fields)
     for field in fields:
-        if field not in kept:
+        if field not in stored_fields:
             warnings.warn(LeftOutColumnWarning(source.name, field), stacklevel=2)
-    return msgspec.structs.replace(source, fields=kept)
+    return msgspec.structs.replace(source, fields=stored_fields)
 
 
 def _is_kept(kind: str) -> bool:

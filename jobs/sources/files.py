@@ -420,8 +420,8 @@ class FileSource:
         if request.deliveries is not None and not restated.options:
             chosen = self._choose_delivery(source, request, taken, goes, comes, ())
             return self._pin_delivery(source, chosen, (), request, keeper)
-        kept = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
-        return _pins_of([*goes, *kept], [])
+        kept_files = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
+        return _pins_of([*goes, *kept_files], [])
 
     def _to_restate(
         self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None
@@ -443,8 +443,8 @@ class FileSource:
     def _keep_files(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
         if not retains_files(source):
             return files
-        kept = {f.path: f for f in keeper.keep_files(source, [f for f in files if not f.kept])}
-        return [f if f.kept else kept[f.path] for f in files]
+        kept_files = {f.path: f for f in keeper.keep_files(source, [f for f in files if not f.kept])}
+        return [f if f.kept else kept_files[f.path] for f in files]
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
@@ -497,8 +497,8 @@ class FileSource:
         # A further portion belongs to the content of the portions before it.
         anew = [f for f in read if f.path in repin and f.weight > 0 and not is_further(f)]
         pinned_anew = {f.path: _repin_file(f, source) for f in anew}
-        kept = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
-        read = [kept[f.path] if f.path in kept and f.weight > 0 else f for f in read]
+        kept_files = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
+        read = [kept_files[f.path] if f.path in kept_files and f.weight > 0 else f for f in read]
         return _pins_of(read, [*files_of(held.unread), *skipped, *again])
 
     def _list_wanted(self, source: CreateSource, request: PinRequest) -> tuple[ListedFile, ...]:

@@ -98,15 +98,15 @@ class Keeper:
         else:
             if not file.kept:
                 raise _changed_error(file, f"{info.size} bytes, ETag {info.etag}", taken=True)
-        kept = file.kept
-        if kept.startswith(_VERSION):
-            kept = self._copy_name(file)
+        kept_name = file.kept
+        if kept_name.startswith(_VERSION):
+            kept_name = self._copy_name(file)
             try:
-                if not self._is_there(kept, file):
-                    copy_object(store, name, self.objects, kept, file.etag, file.kept.removeprefix(_VERSION))
+                if not self._is_there(kept_name, file):
+                    copy_object(store, name, self.objects, kept_name, file.etag, file.kept.removeprefix(_VERSION))
             except ObjectNotFoundError as err:
                 raise LostCopyError(file.path, f"version {file.kept.removeprefix(_VERSION)} of it") from err
-        return msgspec.structs.replace(file, kept=kept, store=self.objects.uri)
+        return msgspec.structs.replace(file, kept=kept_name, store=self.objects.uri)
 
     def _is_there(self, copy: str, file: PinnedFile) -> bool:
         try:

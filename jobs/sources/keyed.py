@@ -354,9 +354,9 @@ def delete_limit_of(source: CreateSource) -> int | None:
     text = source.options.get(DELETE_LIMIT)
     if text is None:
         return None
-    if (found := _PERCENT.fullmatch(text)) is None or int(found[1]) > 100:
+    if (percentage := _PERCENT.fullmatch(text)) is None or int(percentage[1]) > 100:
         raise BadOptionError(source.name, DELETE_LIMIT, text, "expected a percentage such as '20%'")
-    return int(found[1])
+    return int(percentage[1])
 
 
 def _check_table(source: CreateSource) -> None:
@@ -493,8 +493,8 @@ def _operations_of(source: CreateSource) -> Operations | None:
         reason = f"the column is a {source.fields[column].type}, and an operation is a string or a boolean"
         raise BadOptionError(source.name, OP_COLUMN, name, reason)
     values = {option: _values_of(source, option) for option in OPERATIONS}
-    given = [value for some in values.values() for value in some]
-    if repeated := next((value for value in given if given.count(value) > 1), None):
+    all_values = [value for some in values.values() for value in some]
+    if repeated := next((value for value in all_values if all_values.count(value) > 1), None):
         option = next(option for option in values if option in source.options and repeated in values[option])
         raise BadOptionError(source.name, option, source.options[option], f"{repeated!r} is another operation too")
     upserts = (*values[OP_INSERT], *values[OP_UPDATE])

@@ -301,13 +301,13 @@ def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
 
 def without_query(path: str) -> str:
     """Return a path in a bucket without its server options; other paths unchanged."""
-    return path[: given.start()] if path.startswith(REMOTE) and (given := _QUERY.search(path)) else path
+    return path[: query.start()] if path.startswith(REMOTE) and (query := _QUERY.search(path)) else path
 
 
 def server_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the server options of a path in a bucket: those in its query, else the source's. Raises BadStoreError."""
-    if path.startswith(REMOTE) and (given := _QUERY.search(path)):
-        return read_options(without_query(path), given[1])
+    if path.startswith(REMOTE) and (query := _QUERY.search(path)):
+        return read_options(without_query(path), query[1])
     return {k: options[k] for k in STORE_OPTIONS if k in options}
 
 

@@ -77,9 +77,9 @@ def measure_records(file: PinnedFile, options: Mapping[str, str], whole: str = "
     Args:
         whole: the option, in lower case, with which a file is one record.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    records = measure_text(file, options, given.get("linesep", "\n").encode() or b"\n")
-    return FileRecords(1, records.nbytes) if given.get(whole, "false").lower() == "true" else records
+    option_values = {name.lower(): value for name, value in options.items()}
+    records = measure_text(file, options, option_values.get("linesep", "\n").encode() or b"\n")
+    return FileRecords(1, records.nbytes) if option_values.get(whole, "false").lower() == "true" else records
 
 
 def _read_blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -30,8 +30,8 @@ def narrow_column(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.Ch
     else:
         wide, fits = column, _within_bounds(column, declared)
     bad = ~pc.fill_null(fits, True).to_numpy()
-    kept = pc.if_else(pa.array(~bad), wide, pa.scalar(None, wide.type))
-    return kept.cast(declared), bad
+    in_range = pc.if_else(pa.array(~bad), wide, pa.scalar(None, wide.type))
+    return in_range.cast(declared), bad
 
 
 def not_fitting(name: str, column: pa.ChunkedArray, declared: str, bad: npt.NDArray[np.bool_]) -> pa.Array:

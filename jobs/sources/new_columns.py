@@ -105,28 +105,30 @@ def _fields_by_file(source: CreateSource, waiting: Iterable[Item]) -> Iterator[t
     files = [ListedFile(item.name, item.nbytes, item.mark) for item in waiting if not item.goes and item.nbytes]
     options = tuple(sorted(source.options.items()))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files)
-        for file, fields in zip(files, found, strict=True):
+        fields_of_files = pool.map(
+            lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files
+        )
+        for file, fields in zip(files, fields_of_files, strict=True):
             yield file.path, fields
 
 
 @lru_cache(maxsize=4096)
 def _fields_of(format: str, options: Sequence[tuple[str, str]], path: str, size: int, etag: str) -> tuple[Field, ...]:
-    file, given = ListedFile(path, size, etag), dict(options)
+    file, own_options = ListedFile(path, size, etag), dict(options)
     try:
         match format:
             case "parquet":
-                store, name = open_file(path, given)
+                store, name = open_file(path, own_options)
                 with pa.PythonFile(RangeFile(store, name, size), mode="r") as opened:
                     return parquet_fields(opened, path)
             case "avro":
-                with open_file_bytes(PinnedFile(path, size, etag, 0), given) as stream:
+                with open_file_bytes(PinnedFile(path, size, etag, 0), own_options) as stream:
                     return avro_fields(stream, path)
             case "orc":
-                schema = columns_of_orc(PinnedFile(path, size, etag, 0), given)
+                schema = columns_of_orc(PinnedFile(path, size, etag, 0), own_options)
                 return tuple(Field(field.name, type_name(field.type)) for field in schema)
             case _:
-                return infer_text_fields(format, file, given)
+                return infer_text_fields(format, file, own_options)
     except (InputError, RetryableError, OSError, pa.ArrowException, UnsupportedTypeError):
         return ()
 

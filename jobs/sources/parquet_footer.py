@@ -146,11 +146,11 @@ def _legacy_columns(footer: pq.FileMetaData, fields: Sequence[Field], options: M
     the key `org.apache.spark.legacyDateTime` (INT96: `legacyINT96`). Without a version, the source's option decides.
     """
     keys = footer.metadata or {}
-    given = {name.lower(): value.upper() for name, value in options.items()}
+    option_values = {name.lower(): value.upper() for name, value in options.items()}
 
     def is_legacy(first_version: str, key: bytes, option: str) -> bool:
         if (version := keys.get(_VERSION_KEY)) is None:
-            return given.get(option) == "LEGACY"
+            return option_values.get(option) == "LEGACY"
         return version.decode() < first_version or key in keys
 
     of_times = is_legacy("3.0.0", b"org.apache.spark.legacyDateTime", "datetimerebasemode")

@@ -119,11 +119,11 @@ def _parse_booleans(texts: pa.Array) -> pa.Array:
 
 def parse_dates(texts: pa.Array) -> pa.Array:
     """Parse `2013-01-31`, from 1583 to 9999."""
-    kept = texts.drop_null()
-    starts, ends = _text_bounds(kept)
+    present_texts = texts.drop_null()
+    starts, ends = _text_bounds(present_texts)
     if (ends - starts != _DATE_BYTES).any():
         raise NotPlain
-    _require_dates(_all_bytes(kept), starts)
+    _require_dates(_all_bytes(present_texts), starts)
     days = texts.cast(pa.date32())
     _require_between(days, _FIRST_DAY, _LAST_DAY)
     return days
@@ -134,11 +134,11 @@ def parse_times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
 
     Either all texts have an offset (`Z` or `+hh:mm`) or none has. A `timestamp_ntz` has none.
     """
-    kept = texts.drop_null()
-    starts, ends = _text_bounds(kept)
+    present_texts = texts.drop_null()
+    starts, ends = _text_bounds(present_texts)
     if not len(starts):
         return pa.nulls(len(texts), arrow_type(kind))
-    codes, lengths = _all_bytes(kept), ends - starts
+    codes, lengths = _all_bytes(present_texts), ends - starts
     pattern = form.timestamp_pattern if kind == "timestamp" else form.ntz_pattern
     days_only = bool((lengths == _DATE_BYTES).all()) and not pattern
     _require_plain(bool(days_only or (lengths >= _TIME_BYTES).all()))
@@ -234,6 +234,6 @@ def _text_bounds(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 
 def _joined_bytes(texts: pa.Array) -> Bytes:
     """Return the bytes of all texts, joined. NULLs have none."""
-    kept = texts.drop_null()
-    starts, ends = _text_bounds(kept)
-    return _all_bytes(kept)[starts[0] : ends[-1]] if len(starts) else np.zeros(0, np.uint8)
+    present_texts = texts.drop_null()
+    starts, ends = _text_bounds(present_texts)
+    return _all_bytes(present_texts)[starts[0] : ends[-1]] if len(starts) else np.zeros(0, np.uint8)

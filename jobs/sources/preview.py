@@ -403,11 +403,13 @@ def _infer_parquet(path: str, name: str, file: ListedFile) -> _Inferred:
         batches = pq.ParquetFile(opened).iter_batches(batch_size=ROWS)
         first = next(iter(batches), None)
     rows = pa.table({f.name: pa.array([], pa.string()) for f in fields}) if first is None else pa.table(first)
-    kept = tuple(field for field in fields if _is_supported(field.type))
-    if not kept:
+    supported_fields = tuple(field for field in fields if _is_supported(field.type))
+    if not supported_fields:
         raise CannotPreviewError(file.path, "no column of a supported type", "a file with such a column")
-    left_out = [f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in kept]
-    return _Inferred(kept, {}, rows, (*left_out, "The columns are the first file's."))
+    left_out = [
+        f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in supported_fields
+    ]
+    return _Inferred(supported_fields, {}, rows, (*left_out, "The columns are the first file's."))
 
 
 def _is_supported(kind: str) -> bool:

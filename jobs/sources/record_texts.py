@@ -24,8 +24,8 @@ def value_texts(source: CreateSource, text: str, fields: Sequence[Field]) -> dic
             if value is not None
         }
     if source.format == "csv":
-        given = {option.lower(): value for option, value in source.options.items()}
-        separator = given.get("sep", given.get("delimiter", ","))
+        option_values = {option.lower(): value for option, value in source.options.items()}
+        separator = option_values.get("sep", option_values.get("delimiter", ","))
         if len(separator) != 1:
             return {}
         try:

@@ -63,7 +63,7 @@ def mark_rejects(
         return rows
     count = rows.num_rows
     positions = pa.array(np.arange(first + 1, first + 1 + count, dtype=np.int64))
-    kept = pa.nulls(count, pa.string()) if raw is None else pc.utf8_slice_codeunits(raw, 0, RAW_CHARACTERS)
+    shortened_raw = pa.nulls(count, pa.string()) if raw is None else pc.utf8_slice_codeunits(raw, 0, RAW_CHARACTERS)
     path, metadata, ingested = (
         pa.repeat(pa.scalar(value, kind), count)
         for value, kind in (
@@ -72,7 +72,7 @@ def mark_rejects(
             (fact_of_file(file, HiddenColumn.INGESTED_AT), arrow_type(HiddenColumn.INGESTED_AT.type)),
         )
     )
-    columns = [path, positions, reasons, kept, metadata, ingested]
+    columns = [path, positions, reasons, shortened_raw, metadata, ingested]
     rejects = pa.StructArray.from_arrays(columns, fields=list(_STRUCT), mask=reasons.is_null())
     return rows.append_column(REJECT, rejects)
 

@@ -181,8 +181,8 @@ def _reasons_to_reject(plan: KeyedPlan, read: _ReadRecords, kernel: Kernel) -> p
             text = f"column {name!r} of the {what} is NULL"
             missing = one_array(values).is_null()
             reasons.append(pc.if_else(pc.and_not(missing, without_key) if what == "key" else missing, text, none))
-    found = pc.coalesce(*reasons) if reasons else None
-    return found if found is not None and found.null_count < len(found) else None
+    first_reasons = pc.coalesce(*reasons) if reasons else None
+    return first_reasons if first_reasons is not None and first_reasons.null_count < len(first_reasons) else None
 
 
 def _operation_texts(plan: KeyedPlan, records: pa.Table) -> pa.Array:

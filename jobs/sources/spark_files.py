@@ -228,14 +228,16 @@ class SparkFiles(FileSource):
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """Return the options for Spark's reader."""
-        kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
+        spark_options = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
         server = server_options(source.options["path"], source.options)
         if "endpoint" in server:  # Hadoop reads its settings from a reader's options
-            kept |= {
+            spark_options |= {
                 "fs.s3a.endpoint": server["endpoint"],
                 "fs.s3a.path.style.access": server.get("path_style", "true"),
             }
-        return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
+        return spark_options | (
+            {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {}
+        )
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """Return an error of the pinned file that Spark's error names; None if it names none.
@@ -302,8 +304,8 @@ def read_by_spark(
                 is_text(quote_name(f.name), field.dataType)
                 for f, field in zip(source.fields, frame.schema, strict=False)
             ]
-            kept = [f"{quote_name(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
-            frame = frame.where(" AND ".join(kept)) if kept else frame
+            conditions = [f"{quote_name(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
+            frame = frame.where(" AND ".join(conditions)) if conditions else frame
         missing = (f"CAST(NULL AS {f.type}) AS {quote_name(f.name)}" for f in source.fields[width:])
         facts = (quote_name(column.column) for column in hidden)
         frames.append(frame.selectExpr(*(quote_name(f.name) for f in source.fields[:width]), *missing, *facts))

@@ -59,10 +59,10 @@ def canonical_variants(array: pa.StructArray) -> pa.StructArray:
     """
     values, names, there = array.field(0).to_pylist(), array.field(1).to_pylist(), array.is_valid().to_pylist()
     try:
-        made = [_canonical(values[row], names[row]) if there[row] else (b"", b"") for row in range(len(array))]
+        variants = [_canonical(values[row], names[row]) if there[row] else (b"", b"") for row in range(len(array))]
     except (IndexError, struct.error, UnicodeDecodeError) as err:
         raise pa.ArrowInvalid("a variant is damaged") from err
-    parts = [pa.array([part[i] for part in made], pa.binary()) for i in range(2)]
+    parts = [pa.array([part[i] for part in variants], pa.binary()) for i in range(2)]
     return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=array.is_null() if array.null_count else None)
 
 

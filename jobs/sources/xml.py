@@ -21,12 +21,12 @@ class XmlFiles(SparkTexts):
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
-        given = {option.lower(): option for option in source.options}
-        if _ROW_TAG.lower() not in given:
+        option_names = {option.lower(): option for option in source.options}
+        if _ROW_TAG.lower() not in option_names:
             raise MissingOptionError(
                 source.name, _ROW_TAG, "the name of the elements that are rows, e.g. rowTag 'order'"
             )
-        if (option := given.get(_XSD.lower())) is not None:
+        if (option := option_names.get(_XSD.lower())) is not None:
             reason = "the result would depend on a schema file outside the source, which may change"
             raise BadOptionError(source.name, option, source.options[option], reason)
 

@@ -93,12 +93,12 @@ def submit_options(*, writes: bool = False, brief: bool = False, more: str = "")
         brief: the JVM works for seconds only, so compile its code quickly and never optimise it.
         more: the options that the JVM gets from elsewhere.
     """
-    given = os.environ.get(SUBMIT_OPTIONS, "")
+    user_options = os.environ.get(SUBMIT_OPTIONS, "")
     options = [_archive_option(writes), *(_brief_options(more) if brief else ())]
     if not any(options):
         return {}
     launcher = {LAUNCHER_OPTIONS: os.environ.get(LAUNCHER_OPTIONS, BRIEF)}
-    return {SUBMIT_OPTIONS: " ".join(filter(None, [*options, given])), **launcher}
+    return {SUBMIT_OPTIONS: " ".join(filter(None, [*options, user_options])), **launcher}
 
 
 def writes_archive(options: Mapping[str, str]) -> bool:
@@ -108,8 +108,8 @@ def writes_archive(options: Mapping[str, str]) -> bool:
 
 def _brief_options(more: str) -> tuple[str, ...]:
     """The options of a brief JVM. The user's collector stays."""
-    given = [more, *(os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM))]
-    return (BRIEF,) if any(map(_COLLECTOR.search, given)) else (BRIEF, SERIAL)
+    option_texts = [more, *(os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM))]
+    return (BRIEF,) if any(map(_COLLECTOR.search, option_texts)) else (BRIEF, SERIAL)
 
 
 def _archive_option(writes: bool) -> str:

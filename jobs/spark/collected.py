@@ -22,15 +22,18 @@ def collect_rows(frame: DataFrame) -> pa.Table:
     `toArrow()` itself casts to its schema, and that cast fails on a NULL variant (Spark 4.2 with Arrow 26) and on
     intervals of months.
     """
-    kept: list[pa.DataType | None] = [None] * len(frame.columns)
+    declared_types: list[pa.DataType | None] = [None] * len(frame.columns)
     carried = frame
     if (whole := frame.schema.simpleString()) != carried_name(whole):
         kinds = [name_of_type(field.dataType()) for field in frame._jdf.schema().fields()]
         carried = frame.toDF(*(f"c{i}" for i in range(len(kinds))))
         carried = carried.selectExpr(*(f"{as_carried(f'`c{i}`', kind)} AS `c{i}`" for i, kind in enumerate(kinds)))
-        kept = [None if carried_name(kind) == kind else arrow_type(kind) for kind in kinds]
+        declared_types = [None if carried_name(kind) == kind else arrow_type(kind) for kind in kinds]
     arrow_schema = arrow_schema_of(carried.schema)
-    fields = [field if kind is None else field.with_type(kind) for field, kind in zip(arrow_schema, kept, strict=True)]
+    fields = [
+        field if kind is None else field.with_type(kind)
+        for field, kind in zip(arrow_schema, declared_types, strict=True)
+    ]
     schema = pa.schema([field.with_name(name) for field, name in zip(fields, frame.columns, strict=True)])
     return conform_rows(
         pa.Table.from_batches(carried._collect_as_arrow(empty_list_if_zero_records=False)),  # type: ignore[operator]

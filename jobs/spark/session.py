@@ -249,9 +249,9 @@ def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -
         # spark-submit has set the master and the memory and started the JVM, which holds the given settings.
         chosen.pop("spark.master", None)
         SparkContext._ensure_initialized()
-        given = SparkConf()
-        closed = {**CLOSED, **_local_defaults(given.get("spark.master") or "")}
-        return {**{name: value for name, value in closed.items() if not given.contains(name)}, **chosen}
+        user_settings = SparkConf()
+        closed = {**CLOSED, **_local_defaults(user_settings.get("spark.master") or "")}
+        return {**{name: value for name, value in closed.items() if not user_settings.contains(name)}, **chosen}
     master = master or chosen.get("spark.master", LOCAL_MASTER)
     if local := _local_defaults(master):
         # Local workers need this Python, with its packages and code. The variable may be set for a cluster.

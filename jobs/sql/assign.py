@@ -87,11 +87,11 @@ def check_assignable(
     spec = table.fields[column]
     wanted = sandbox.data_type(spec.type)
     if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(value_type, wanted):
-        given = name_of_type(value_type)
+        value_name = name_of_type(value_type)
         raise sql_error(
             source,
             offset,
-            f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not accept {given}; cast it "
+            f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not accept {value_name}; cast it "
             "explicitly",
         )
 

@@ -259,8 +259,10 @@ class Binder:
             raise sql_error(
                 source, header.select, f"the view has {len(names)} column names, but its SELECT has {len(own)} columns"
             )
-        for of, given in (("SELECT", [name for name, _ in own]), ("view", names)):
-            if twice := [name for i, name in enumerate(given) if name.lower() in {n.lower() for n in given[:i]}]:
+        for of, column_names in (("SELECT", [name for name, _ in own]), ("view", names)):
+            if twice := [
+                name for i, name in enumerate(column_names) if name.lower() in {n.lower() for n in column_names[:i]}
+            ]:
                 raise sql_error(
                     source,
                     header.select,

@@ -203,11 +203,11 @@ def _candidate_frames(
             condition, action = parsed.condition(), MergeBranch(Kind.DELETE, None)
         return [Candidates(rows if condition is None else rows.filter(_classic_column(walk, condition)), (action,))]
     rows = _frame_under_name(target, table, parsed.targetTable())
-    made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(
+    source_rows = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(
         session._jsparkSession, parsed.sourceTable()
     )
     origin = parsed.sourceTable()
-    source = DataFrame(made, session)
+    source = DataFrame(source_rows, session)
     match origin.productPrefix():
         case "SubqueryAlias":
             name = str(origin.alias())

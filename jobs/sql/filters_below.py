@@ -18,16 +18,16 @@ def below_expands(plan: Plan) -> Plan:
         return plan
     expand = plan.input
     passed = _passed_columns(expand)
-    moved, kept = list[Expr](), list[Expr]()
+    moved, remaining = list[Expr](), list[Expr]()
     for condition in split_conjuncts(plan.condition):
-        if not kept and columns_of(condition) <= passed.keys():  # later ones may be guarded by the ones that stay
+        if not remaining and columns_of(condition) <= passed.keys():  # later ones may be guarded by the ones that stay
             moved.append(renumber_columns(condition, passed))
         else:
-            kept.append(condition)
+            remaining.append(condition)
     if not moved:
         return plan
     below = msgspec.structs.replace(expand, input=below_expands(Filter(expand.input, join_by_and(moved))))
-    return Filter(below, join_by_and(kept)) if kept else below
+    return Filter(below, join_by_and(remaining)) if remaining else below
 
 
 def _with_inputs(plan: Plan) -> Plan:

@@ -102,8 +102,13 @@ class FrameText:
                 return select
             case "Window":
                 select = self._bare_select(node.child())
-                kept = [(a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.child().output())]
-                select.columns = [*kept, *(self._column_text(e, select) for e in items(node.windowExpressions()))]
+                columns_below = [
+                    (a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.child().output())
+                ]
+                select.columns = [
+                    *columns_below,
+                    *(self._column_text(e, select) for e in items(node.windowExpressions())),
+                ]
                 return select
             case "Join":
                 return self._select_join(node)
@@ -305,8 +310,8 @@ class FrameText:
                 function = node.aggregateFunction()
                 args = ", ".join(self._expression_text(a, select) for a in items(function.children()))
                 where = option_of(node.filter())
-                kept = "" if where is None else f" FILTER (WHERE {self._expression_text(where, select)})"
-                return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){kept}"
+                condition = "" if where is None else f" FILTER (WHERE {self._expression_text(where, select)})"
+                return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){condition}"
             case "WindowExpression":
                 return (
                     f"{self._expression_text(node.windowFunction(), select)} OVER "

@@ -80,11 +80,11 @@ def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObj
     """
     edit = partial(with_moment_kept, sandbox)
     with sandbox.moment_known(edit):
-        kept = edit(source, analyzed)
+        edited = edit(source, analyzed)
         try:
-            return kept, sandbox.analyze(kept, sandbox.parse_query(kept)).queryExecution()
+            return edited, sandbox.analyze(edited, sandbox.parse_query(edited)).queryExecution()
         except SqlError as err:  # the original text is valid, but Spark allows no subquery here, e.g. in a lambda
-            at = kept.edits[0][0] if isinstance(kept, EditedText) else source.begin
+            at = edited.edits[0][0] if isinstance(edited, EditedText) else source.begin
             raise UnsupportedQueryError("now()", ELSEWHERE, source.place_at(at), source.line_with_caret(at)) from err
 
 

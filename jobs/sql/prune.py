@@ -77,9 +77,9 @@ def _narrow_plan(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
             below, to = _narrow_plan(
                 plan.input, _union_of(tuple(plan.passed_columns[i] for i in above), _used_columns([plan.argument]))
             )
-            kept = tuple(to[plan.passed_columns[i]] for i in above)
+            kept_columns = tuple(to[plan.passed_columns[i]] for i in above)
             narrower = (
-                None if kept == tuple(range(len(below.fields))) else kept
+                None if kept_columns == tuple(range(len(below.fields))) else kept_columns
             )  # otherwise a list would be copied for each of its elements
             at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
             return Generate(
@@ -148,22 +148,22 @@ def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, d
     Keys stay, because they define the groups.
     """
     width = len(plan.keys)
-    kept = [i for i in range(len(plan.calls)) if width + i in wanted]
-    if not kept and not width:  # the output still has a row
-        kept = list(range(len(plan.calls)))[:1]
-    calls = [plan.calls[i] for i in kept]
+    wanted_calls = [i for i in range(len(plan.calls)) if width + i in wanted]
+    if not wanted_calls and not width:  # the output still has a row
+        wanted_calls = list(range(len(plan.calls)))[:1]
+    calls = [plan.calls[i] for i in wanted_calls]
     below, to = _narrow_plan(plan.input, _used_columns([*plan.keys, *(e for call in calls for e in call.expressions)]))
     moved = tuple(call.map_expressions(lambda e: renumber_columns(e, to), call.place) for call in calls)
-    fields = (*plan.fields[:width], *(plan.fields[width + i] for i in kept))
-    places = _same_positions(width) | {width + old: width + new for new, old in enumerate(kept)}
+    fields = (*plan.fields[:width], *(plan.fields[width + i] for i in wanted_calls))
+    places = _same_positions(width) | {width + old: width + new for new, old in enumerate(wanted_calls)}
     return Aggregate(below, tuple(renumber_columns(k, to) for k in plan.keys), moved, fields), places
 
 
 def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     """Omit unread calls."""
     width = len(plan.input.fields)
-    kept = [i for i in range(len(plan.calls)) if width + i in wanted]
-    calls = [plan.calls[i] for i in kept]
+    wanted_calls = [i for i in range(len(plan.calls)) if width + i in wanted]
+    calls = [plan.calls[i] for i in wanted_calls]
     read = _used_columns(
         [*plan.partition, *(k.expr for k in plan.order), *(e for call in calls for e in call.expressions)]
     )
@@ -171,8 +171,8 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
     if not calls:
         return below, to
     partition = tuple(renumber_columns(e, to) for e in plan.partition)
-    fields = (*below.fields, *(plan.fields[width + i] for i in kept))
-    moved = to | {width + old: len(below.fields) + new for new, old in enumerate(kept)}
+    fields = (*below.fields, *(plan.fields[width + i] for i in wanted_calls))
+    moved = to | {width + old: len(below.fields) + new for new, old in enumerate(wanted_calls)}
     return Window(
         below, partition, _moved_order(plan.order, to), tuple(_moved_call(c, to) for c in calls), fields
     ), moved

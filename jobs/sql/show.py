@@ -86,8 +86,8 @@ def _plan_lines(plan: Plan, depth: int) -> list[str]:
             return [f"{head}Expand [{', '.join(_field_names(plan))}] = {rows}", *_plan_lines(plan.input, depth + 1)]
         case Generate():
             argument = show_expr(plan.argument, _field_names(plan.input))
-            made = ", ".join(f"{f.name}:{f.type}" for f in plan.made)
-            head += f"Generate [{made}] = {plan.generator}{' outer' if plan.outer else ''}({argument})"
+            new_columns = ", ".join(f"{f.name}:{f.type}" for f in plan.made)
+            head += f"Generate [{new_columns}] = {plan.generator}{' outer' if plan.outer else ''}({argument})"
             return [head, *_plan_lines(plan.input, depth + 1)]
         case Filter():
             return [

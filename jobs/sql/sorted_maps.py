@@ -32,8 +32,12 @@ def sorted_value(node: JavaObject) -> JavaObject | None:
             value = node.predicate().child() if node.predicate().productPrefix() == "IsNull" else None
             if value is None or node.trueValue().productPrefix() != "Literal" or node.trueValue().value() is not None:
                 return None
-            made = node.falseValue()
-            inner = _of_struct(made) if made.productPrefix() == "CreateNamedStruct" else sorted_value(made)
+            sorted_map = node.falseValue()
+            inner = (
+                _of_struct(sorted_map)
+                if sorted_map.productPrefix() == "CreateNamedStruct"
+                else sorted_value(sorted_map)
+            )
             return value if inner is not None and _is_same(inner, value) else None
         case "CreateNamedStruct":
             whole = _of_struct(node)  # a struct of the fields of a NULL is not NULL

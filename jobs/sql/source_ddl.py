@@ -90,9 +90,9 @@ def _rename_column(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSo
     cursor.expect("TO")
     begin = cursor.at
     new = word_of(cursor, "the column's new name").value()
-    made = _change_column(cursor, begin, name, known, column, Field(new, known[column].type))
+    change = _change_column(cursor, begin, name, known, column, Field(new, known[column].type))
     cursor.end()
-    return made
+    return change
 
 
 def _widen_column(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:

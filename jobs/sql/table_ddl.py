@@ -138,7 +138,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
     places = offsets_of(source, begin, [f.name for f in fields])
     taken = {f.name.lower() for f in table.fields}
     defaults: list[Default] = []
-    held: list[bytes] = []
+    held_values: list[bytes] = []
     for i, (field, column, place) in enumerate(zip(fields, columns, places, strict=True)):
         if field.name.lower() in taken:
             raise sql_error(source, place, f"table {table.name!r} already has a column {field.name!r}")
@@ -155,7 +155,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
                 "not NULL"
             )
             raise sql_error(source, place, reason)
-        held.append(value_bytes(value))
+        held_values.append(value_bytes(value))
     lengths = (*table.lengths, *lengths_of([name_of_type(c.dataType()) for c in columns], own))
     to = msgspec.structs.replace(
         table,
@@ -168,7 +168,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
             *((own + i, text) for i, c in enumerate(columns) if (text := text_of(c.comment())) is not None),
         ),
     )
-    return AddColumns(table, to, tuple(held))
+    return AddColumns(table, to, tuple(held_values))
 
 
 def _value_now(sandbox: Sandbox, source: SourceText, place: int, field: Field, sql: str) -> pa.Array:
@@ -213,8 +213,8 @@ def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
 
 
 def _with_comment(table: CreateTable, column: int, comment: str | None) -> CreateTable:
-    kept = {c: text for c, text in table.comments if c != column} | ({} if comment is None else {column: comment})
-    return msgspec.structs.replace(table, comments=tuple(sorted(kept.items())))
+    comments = {c: text for c, text in table.comments if c != column} | ({} if comment is None else {column: comment})
+    return msgspec.structs.replace(table, comments=tuple(sorted(comments.items())))
 
 
 def _read_comment(cursor: Cursor) -> str | None:

@@ -330,7 +330,7 @@ class Deploying:
             return True
         try:
             self._require_current(bound)
-            made = self._to_log(bound, base)
+            statements = self._to_log(bound, base)
         except WaitingStatementsError:
             self._add_step(
                 Step(
@@ -341,7 +341,7 @@ class Deploying:
                 )
             )
             return False
-        self._create_or_run(made, text, place, notes, None if once is None else once.name)
+        self._create_or_run(statements, text, place, notes, None if once is None else once.name)
         return True
 
     def _remember_name(self, statement: ScriptStatement) -> None:
@@ -366,10 +366,10 @@ class Deploying:
 
     def _to_log(self, bound: Bound, base: Path) -> Sequence[Single]:
         """The statements to log. An existing relation is kept, changed or replaced, as the files require."""
-        made = self._make_statement(bound, base)
-        if isinstance(made, CreateSource):
-            return edited_source(self._draft.catalog, made, self.meta.objects, self.maker.spark) or [made]
-        return [made]
+        statement = self._make_statement(bound, base)
+        if isinstance(statement, CreateSource):
+            return edited_source(self._draft.catalog, statement, self.meta.objects, self.maker.spark) or [statement]
+        return [statement]
 
     def _make_statement(self, bound: Bound, base: Path) -> Single:
         if isinstance(bound, BoundCreateTableAs) and not self.stores_rows:
@@ -377,16 +377,16 @@ class Deploying:
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
             name = bound.table if isinstance(bound.table, str) else bound.table.name
             return Delete(name, None)  # a placeholder in a draft that is never logged: only its table matters
-        made = self.maker.to_log(self._draft.catalog, bound, base, self._after_draft).statement
-        match made:
+        statement = self.maker.to_log(self._draft.catalog, bound, base, self._after_draft).statement
+        match statement:
             case CreateView() | CreatePlainView() | CreateFunction():
-                return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)
+                return msgspec.structs.replace(statement, or_replace=True, if_not_exists=False)
             case CreateSource() | CreateTable():
-                return msgspec.structs.replace(made, if_not_exists=True)
+                return msgspec.structs.replace(statement, if_not_exists=True)
             case CreateTableAs(table):
-                return msgspec.structs.replace(made, table=msgspec.structs.replace(table, if_not_exists=True))
+                return msgspec.structs.replace(statement, table=msgspec.structs.replace(table, if_not_exists=True))
             case _:
-                return made
+                return statement
 
     def _note_on_unchanged(self, relation: Relation) -> str:
         """A note for the user about an unchanged relation."""
@@ -400,22 +400,22 @@ class Deploying:
     def _create_or_run(
         self, statements: Sequence[Single], text: str, place: str, notes: Sequence[str], once: str | None
     ) -> None:
-        draft, made = self._draft, statements[-1]
-        name = _created_name(made)
+        draft, last = self._draft, statements[-1]
+        name = _created_name(last)
         before = next((r for r in draft.catalog.live_relations() if r.name == name), None)
         follows = before is not None and draft.is_unsettled(before)
         changed = sum(draft.add_statement(statement, once) for statement in statements) > 0
         changes: tuple[str, ...] = ()
-        if isinstance(made, SetSourceOptions | SetSourceColumns):
-            changes = tuple(change_notes(_find_source(draft.catalog, made.name), statements))
+        if isinstance(last, SetSourceOptions | SetSourceColumns):
+            changes = tuple(change_notes(_find_source(draft.catalog, last.name), statements))
         if name is None:
-            action = (StepAction.DROP if isinstance(made, Drop) else StepAction.RUN) if changed else StepAction.NONE
+            action = (StepAction.DROP if isinstance(last, Drop) else StepAction.RUN) if changed else StepAction.NONE
             note = "; ".join(changes)
             self._add_step(Step(action, _in_few_words(text), place, note=note, text=text, bound=once or ""))
             return
         notes = (*notes, *changes)
         self._named.add(name)
-        code = made.code if isinstance(made, CreateFunction) else ()
+        code = last.code if isinstance(last, CreateFunction) else ()
         self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
         after = find_planned(draft.catalog, name) or find_relation(draft.catalog, name)
         whole = "\n".join([text, *(f"-- {FOLDER}/{module.name}.py\n{module.source}" for module in code)])

@@ -84,8 +84,8 @@ def _default_column(table: CreateTable, column: int, field: pa.Field, rows: int)
             table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it"
         )
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
-    made = thread_kernel().project_columns(one_row, [default.value], [table.fields[column].type])
-    return made.column(0).take(pa.array(np.zeros(rows, np.int64)))
+    computed = thread_kernel().project_columns(one_row, [default.value], [table.fields[column].type])
+    return computed.column(0).take(pa.array(np.zeros(rows, np.int64)))
 
 
 def _to_stored_column(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -92,8 +92,8 @@ def _describe_state(relation: Relation) -> Iterator[str]:
     yield from (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
 
 
-def _describe_visibility(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
-    if (epoch := held.get(relation.name)) is not None:
+def _describe_visibility(relation: Relation, held_views: Mapping[str, int]) -> Iterator[str]:
+    if (epoch := held_views.get(relation.name)) is not None:
         yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not visible yet"
 
 

@@ -381,11 +381,11 @@ class StatementMaker:
         return _read_through(self._writer.store_change(bound.table.name, rows), waiting, bound.reads)
 
 
-def _read_through(made: Insert | Change, waiting: WaitingLog, reads: Sequence[str]) -> ToLog:
+def _read_through(statement: Insert | Change, waiting: WaitingLog, reads: Sequence[str]) -> ToLog:
     """A statement whose rows were computed after the waiting statements."""
     through = sorted(
         {position for position, _ in waiting.statements_on(waiting.tables_among(reads)) if position < waiting.end}
     )
     if through:
-        made = msgspec.structs.replace(made, after=tuple(through))
-    return ToLog(made, tuple(reads), waiting, waiting.describe_waiting(reads))
+        statement = msgspec.structs.replace(statement, after=tuple(through))
+    return ToLog(statement, tuple(reads), waiting, waiting.describe_waiting(reads))

@@ -179,16 +179,16 @@ class StatementRunner:
         bound, notes = self._statements.bind_statement(catalog, version, written)
         if (answer := self._read_only(catalog, version, bound, written)) is not None:
             return answer
-        made = self._statements.to_log(catalog, bound, base, self._pending.waiting_log)
-        statement, notes = made.statement, (*notes, *made.notes)
+        to_log = self._statements.to_log(catalog, bound, base, self._pending.waiting_log)
+        statement, notes = to_log.statement, (*notes, *to_log.notes)
         if isinstance(statement, Change) and statement.rows == 0:
             return add_notes(Answer(text, _describe_unchanged(statement)), notes)
         replaces = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
         if replaces or isinstance(statement, SetSourceColumns):
             return add_notes(self._log_replacement(version, catalog, text, statement, end), notes)
         entry = self._statements.with_zones(catalog, statement)
-        if made.waiting is not None:
-            return add_notes(self._writer.append_read(catalog, text, entry, made.waiting, made.reads), notes)
+        if to_log.waiting is not None:
+            return add_notes(self._writer.append_read(catalog, text, entry, to_log.waiting, to_log.reads), notes)
         return add_notes(self._writer.check_and_append(catalog, text, entry), notes)
 
     def _read_only(
@@ -220,17 +220,17 @@ class StatementRunner:
         bound, notes = self._statements.bind_statement(draft.catalog, before.version, written)
         if (answer := self._read_only(draft.catalog, before.version, bound, written)) is not None:
             return answer
-        made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting_log(before))
-        notes = (*notes, *made.notes)
-        if isinstance(made.statement, Change) and made.statement.rows == 0:
-            return add_notes(Answer(text, _describe_unchanged(made.statement)), notes)
-        if not draft.add_statement(made.statement):
-            return add_notes(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
+        to_log = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting_log(before))
+        notes = (*notes, *to_log.notes)
+        if isinstance(to_log.statement, Change) and to_log.statement.rows == 0:
+            return add_notes(Answer(text, _describe_unchanged(to_log.statement)), notes)
+        if not draft.add_statement(to_log.statement):
+            return add_notes(Answer(text, f"nothing to do: {statement_text(to_log.statement)}"), notes)
         self._statements.record_zones(draft)
         self._statements.settle_views(draft, last=False)
-        if isinstance(made.statement, Update | Delete):
-            self._statements.require_replayable(draft.waiting_log(before), made.statement)
-        return add_notes(Answer(text, _describe_drafted(made.statement)), notes)
+        if isinstance(to_log.statement, Update | Delete):
+            self._statements.require_replayable(draft.waiting_log(before), to_log.statement)
+        return add_notes(Answer(text, _describe_drafted(to_log.statement)), notes)
 
     def _log_replacement(
         self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int

@@ -117,15 +117,15 @@ class SourceRows:
 
     def _store_kept_ids(self, files: Sequence[PinnedFile], was: Ids, now: Ids) -> None:
         """Store the ids of the group's new files: the row `now[i]` of a new file is the row `was[i]` of an old one."""
-        kept = was.copy()
+        row_ids = was.copy()
         for file in files:
             if file.weight < 0:
                 of_file = file_of(was) == file.number
-                kept[of_file] = self._apply_kept_ids(file, was[of_file])
+                row_ids[of_file] = self._apply_kept_ids(file, was[of_file])
         for file in files:
             if file.weight > 0:
                 of_file = file_of(now) == file.number
-                ids = self._ids[file.number] = KeptIds.of_rows(position_of(now[of_file]), kept[of_file])
+                ids = self._ids[file.number] = KeptIds.of_rows(position_of(now[of_file]), row_ids[of_file])
                 self.objects.put(file.ids, ids.to_bytes())
 
     def _with_kept_ids(self, piece: pa.Table) -> pa.Table:
@@ -138,7 +138,7 @@ class SourceRows:
     def _apply_kept_ids(self, file: PinnedFile, ids: Ids) -> Ids:
         if file.number not in self._ids:
             self._ids[file.number] = read_kept_ids(self.objects, file)
-        return ids if (kept := self._ids[file.number]) is None else kept.ids_of(ids)
+        return ids if (kept_ids := self._ids[file.number]) is None else kept_ids.ids_of(ids)
 
 
 def _no_ids() -> Ids:

@@ -148,17 +148,17 @@ def with_text_samples(comparison: StoreDifference, time_zone: str) -> StoreDiffe
 
 def sample_cells(view: RelationDifference, time_zone: str) -> tuple[list[str], list[tuple[str, ...]]]:
     """The header and the rows of a view's samples as text: sign, the kind of difference, the values."""
-    kept = [DIFFERENCE, SIDE, *view.key]
-    kept += [c.name for c in view.columns]
-    kept += [name for name in view.samples.column_names if name not in kept]
-    samples = view.samples.select(kept)
+    first_columns = [DIFFERENCE, SIDE, *view.key]
+    first_columns += [c.name for c in view.columns]
+    first_columns += [name for name in view.samples.column_names if name not in first_columns]
+    samples = view.samples.select(first_columns)
     texts = [["NULL" if text is None else text for text in column] for column in cell_texts(samples, time_zone)]
     kinds, sides, *values = texts
     rows = [
         (_SIGNS[side], kind if kind != DifferenceKind.CHANGED or side == "from" else "", *cells)
         for kind, side, *cells in zip(kinds, sides, *values, strict=True)
     ]
-    return ["", "", *kept[2:]], rows
+    return ["", "", *first_columns[2:]], rows
 
 
 def _split_views(comparison: StoreDifference) -> tuple[list[RelationDifference], list[RelationDifference]]:

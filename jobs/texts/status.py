@@ -304,14 +304,14 @@ def _units_text(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
         hot = unit.hot
         key = HINT if hot is None or not prints_rows() else hot.key
-        held = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
+        amounts = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
         hottest = (
             ""
             if hot is None
             else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {key}"
         )
         did = f"{unit.busy_s:.2f}", f"{unit.busy_share:.0%}", f"{unit.rows_in:,}", bytes_text(unit.bytes_in)
-        rows.append((str(unit.unit), str(unit.vnodes), *did, *held, hottest))
+        rows.append((str(unit.unit), str(unit.vnodes), *did, *amounts, hottest))
     names = (
         "unit",
         "vnodes",

@@ -88,8 +88,8 @@ class Restating:
             pace: the pipeline's.
         """
         version = meta.read_latest()
-        if (held := meta.barrier_after(version.epoch)) is not None:
-            raise EpochUnderWayError(held.epoch)
+        if (open_barrier := meta.barrier_after(version.epoch)) is not None:
+            raise EpochUnderWayError(open_barrier.epoch)
         if any(move.name == source for move in moved_sources(version.catalog, meta.objects)):
             reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
             raise CannotRestateError(source, reason)

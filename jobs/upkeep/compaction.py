@@ -185,18 +185,18 @@ def _plan_task(
 
 def _end_task(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, merged: Sequence[Merged]) -> TaskDone:
     """Commit a task, or close it after an error."""
-    made = [ssts for ssts in merged if not isinstance(ssts, TussockError)]
+    outputs = [ssts for ssts in merged if not isinstance(ssts, TussockError)]
     if (error := next((err for err in merged if isinstance(err, TussockError)), None)) is not None:
         # After others have closed the task, vacuum may remove its inputs. A missing input then means a lost race.
         open_still = any(other.id == task.id for other in meta.read_latest().tasks)
         _close_task(meta, task, type(error).__name__)
         return TaskDone(pick.reason, "failed" if open_still else "lost", error=error)
     try:
-        meta.commit_compaction(task, outputs_of(plan, made))
+        meta.commit_compaction(task, outputs_of(plan, outputs))
     except LostRaceError as err:
         return TaskDone(pick.reason, "lost", error=err)
     taken = {sst.name: sst.size for piece in plan.pieces for level in piece.levels for sst in level}
-    return TaskDone(pick.reason, "merged", sum(taken.values()), sum(sst.size for ssts in made for sst in ssts))
+    return TaskDone(pick.reason, "merged", sum(taken.values()), sum(sst.size for ssts in outputs for sst in ssts))
 
 
 def _close_task(meta: MetaStore, task: CompactionTask, reason: str) -> None:

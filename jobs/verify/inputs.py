@@ -120,8 +120,8 @@ class Inputs:
 
     def stored_rows_of(self, relation: Relation) -> DataFrame:
         """The stored rows of a table or view."""
-        if (kept := self._kept.get(relation.id)) is not None:
-            return kept
+        if (known_rows := self._kept.get(relation.id)) is not None:
+            return known_rows
         rows = relation_frame(self.session, self._meta.objects.uri, self._version, relation, self._epoch)
         if relation.id in self._shared:
             rows = self._kept[relation.id] = rows.persist()
@@ -239,10 +239,10 @@ class Inputs:
         source, sandbox = SourceText(sql), self._sandbox()
         with sandbox.active():
             analyzed = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution().analyzed()
-            kept = at_moment(sandbox, source, analyzed, self._moment or 0)
-        if kept is not source and not self._moment:
+            edited = at_moment(sandbox, source, analyzed, self._moment or 0)
+        if edited is not source and not self._moment:
             raise NoMomentError(self._epoch)
-        return kept.text
+        return edited.text
 
 
 def _in_order(frame: DataFrame, descending: bool) -> DataFrame:

@@ -150,13 +150,13 @@ def write_last(objects: ObjectStore, verification: Verification, live: Collectio
     """
     new = {v.view for v in verification.views}
     before = read_last(objects)
-    kept = () if before is None else tuple(v for v in before.views if v.view not in new and v.view in live)
+    other_views = () if before is None else tuple(v for v in before.views if v.view not in new and v.view in live)
     repair = (
         verification.repair
         if verification.repair is not None or before is None or verification.different
         else before.repair
     )
-    objects.put(LAST, msgspec.json.encode(Verification((*kept, *verification.views), repair)))
+    objects.put(LAST, msgspec.json.encode(Verification((*other_views, *verification.views), repair)))
 
 
 def read_last(objects: ObjectStore) -> Verification | None:

@@ -49,8 +49,8 @@ def repair_views(
             maker.bind_again(draft, view, rebuilt=True)
         names = tuple(view.name for view in views if view.kind is RelationKind.VIEW)
         with suppress(LogMovedError):  # another session logged a statement in between
-            made = Repair(names, writer.log_statement(draft.to_statement(), expected=end))
-            return msgspec.structs.replace(verification, repair=made)
+            repair = Repair(names, writer.log_statement(draft.to_statement(), expected=end))
+            return msgspec.structs.replace(verification, repair=repair)
 
 
 def _still_different(verified: Catalog, catalog: Catalog, verification: Verification) -> list[Relation]:

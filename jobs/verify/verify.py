@@ -210,7 +210,7 @@ class _Verifying:
         self, view: Relation, answer: DataFrame, columns: Columns, ours: Digests, spark: Digests
     ) -> ViewCheck:
         comparison = compare_digests(ours, spark, columns, lambda: self._inputs.largest_float(view))
-        made = ViewCheck(
+        check = ViewCheck(
             view.name,
             Verdict.DIFFERENT if comparison.missing or comparison.extra else Verdict.EQUAL,
             rows=ours.rows,
@@ -222,13 +222,13 @@ class _Verifying:
             seconds=ours.seconds,
             spark_seconds=spark.seconds,
         )
-        if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(
+        if check.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(
             answer._jdf.queryExecution().analyzed().toString()
         ):
-            return made
-        return self._where_fixed(view, columns, made)
+            return check
+        return self._where_fixed(view, columns, check)
 
-    def _where_fixed(self, view: Relation, columns: Columns, made: ViewCheck) -> ViewCheck:
+    def _where_fixed(self, view: Relation, columns: Columns, check: ViewCheck) -> ViewCheck:
         """The result for a view that differs, if Spark's own answer depends on the order of rows.
 
         Compares only the columns that do not vary.
@@ -240,19 +240,21 @@ class _Verifying:
             for way in (False, True)
         )
         if not (open_ := varying_columns(up, down, columns)):
-            return made
+            return check
         fixed = [i for i in range(len(columns.names)) if i not in open_]
         names = tuple(columns.names[i] for i in open_)
-        made = msgspec.structs.replace(made, open_columns=names)
+        check = msgspec.structs.replace(check, open_columns=names)
         if not fixed:  # only the number of rows can be compared
-            same = made.rows == made.spark_rows
+            same = check.rows == check.spark_rows
             return (
-                msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
+                msgspec.structs.replace(check, verdict=Verdict.EQUAL, missing=0, extra=0, examples=())
+                if same
+                else check
             )
         rest = columns.at_positions(fixed)
-        kept = [f"c{i}" for i in fixed]
+        fixed_names = [f"c{i}" for i in fixed]
         sides = [self._sample_rows(view, columns.number_columns(self._inputs.stored_rows_of(view))), up]
-        ours, spark = (Digests(rest.number_columns(side.select(*kept)), rest) for side in sides)
+        ours, spark = (Digests(rest.number_columns(side.select(*fixed_names)), rest) for side in sides)
         try:
             comparison = compare_digests(ours, spark, rest, lambda: self._inputs.largest_float(view))
         finally:
@@ -260,7 +262,7 @@ class _Verifying:
             spark.close()
         verdict = Verdict.DIFFERENT if comparison.missing or comparison.extra else Verdict.EQUAL
         return msgspec.structs.replace(
-            made, verdict=verdict, missing=comparison.missing, extra=comparison.extra, examples=comparison.examples
+            check, verdict=verdict, missing=comparison.missing, extra=comparison.extra, examples=comparison.examples
         )
 
     def _sample_rows(self, view: Relation, frame: DataFrame) -> DataFrame:

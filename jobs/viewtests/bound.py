@@ -61,7 +61,7 @@ Script = tuple[Path, str]
 _DEFINING = frozenset({"CREATE", "ALTER", "DROP"})  # first words of statements that change relations, not rows
 
 
-class _Kept(msgspec.Struct):
+class _BoundCache(msgspec.Struct):
     """The cache: bound statements by their digest, and the rules of the time zones by which they were bound."""
 
     release: str
@@ -76,13 +76,13 @@ class BoundFiles:
     Args:
         time_zone: the pipeline's.
         release: of this package; statements that another release bound are bound again.
-        kept: the file of the cache. It is not written if its folder cannot be.
+        cache_file: of bound statements. It is not written if its folder cannot be.
         spark: starts Spark.
     """
 
     time_zone: str
     release: str
-    kept: Path
+    cache_file: Path
     spark: "Callable[[], SparkSession]"
     _maker: StatementMaker | None = None
     _meta: MetaStore | None = None
@@ -99,11 +99,11 @@ class BoundFiles:
         try:
             return self._bind_catalog(scripts, self._read_cache())
         except ZoneRulesDifferError:  # another Java has bound the kept statements
-            return self._bind_catalog(scripts, _Kept(self.release, {}))
+            return self._bind_catalog(scripts, _BoundCache(self.release, {}))
 
-    def _bind_catalog(self, scripts: Sequence[Script], kept: _Kept) -> Catalog:
-        before, after = kept.statements, dict[str, Single]()
-        draft = DraftTransaction(Catalog(zones=kept.zones), 1)
+    def _bind_catalog(self, scripts: Sequence[Script], cache_before: _BoundCache) -> Catalog:
+        before, after = cache_before.statements, dict[str, Single]()
+        draft = DraftTransaction(Catalog(zones=cache_before.zones), 1)
         with ExitStack() as stack:
             for path, script in scripts:
                 with _errors_in_file(path):
@@ -118,8 +118,8 @@ class BoundFiles:
         if self._maker is not None:
             self._maker.record_zones(draft)
         self._maker = self._meta = None
-        cache = _Kept(self.release, after, draft.catalog.zones)
-        if cache != kept:
+        cache = _BoundCache(self.release, after, draft.catalog.zones)
+        if cache != cache_before:
             self._write_cache(cache)
         return draft.catalog
 
@@ -180,20 +180,20 @@ class BoundFiles:
             self._encoded[definition] = hashlib.sha256(msgspec.json.encode(created_by(relation))).digest()
         return self._encoded[definition]
 
-    def _read_cache(self) -> _Kept:
+    def _read_cache(self) -> _BoundCache:
         """The kept statements; none if the file is missing, damaged or of another release."""
         with suppress(OSError, msgspec.MsgspecError):
-            kept = decode_json(self.kept.read_bytes(), _Kept)
-            if kept.release == self.release:
-                return kept
-        return _Kept(self.release, {})
+            cache = decode_json(self.cache_file.read_bytes(), _BoundCache)
+            if cache.release == self.release:
+                return cache
+        return _BoundCache(self.release, {})
 
-    def _write_cache(self, kept: _Kept) -> None:
+    def _write_cache(self, cache: _BoundCache) -> None:
         with suppress(OSError):  # without the cache, the next run binds again
-            self.kept.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self.kept.parent, prefix=".tests-", delete=False) as file:
-                file.write(msgspec.json.encode(kept))
-            Path(file.name).replace(self.kept)
+            self.cache_file.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.cache_file.parent, prefix=".tests-", delete=False) as file:
+                file.write(msgspec.json.encode(cache))
+            Path(file.name).replace(self.cache_file)
 
 
 def _first_word(text: str) -> str:

@@ -66,13 +66,13 @@ def first_test_text(
     if now is not None:
         lines.append(f"  now: {_value_text(now, time_zone)}")
     lines.append("  rows:")
-    for name, (columns, given) in rows.items():
-        lines.append(f"    {name}:" if given else f"    {name}: []")
-        lines += (f"      - {_row_text(columns, row, time_zone, nulls=False)}" for row in given)
+    for name, (columns, rows_of_relation) in rows.items():
+        lines.append(f"    {name}:" if rows_of_relation else f"    {name}: []")
+        lines += (f"      - {_row_text(columns, row, time_zone, nulls=False)}" for row in rows_of_relation)
     if expected is not None:
-        columns, given = expected
-        lines.append("  expect:" if given else "  expect: []")
-        lines += (f"    - {_row_text(columns, row, time_zone, nulls=True)}" for row in given)
+        columns, rows_of_relation = expected
+        lines.append("  expect:" if rows_of_relation else "  expect: []")
+        lines += (f"    - {_row_text(columns, row, time_zone, nulls=True)}" for row in rows_of_relation)
     else:
         lines.append("  expect: []")
     return "\n".join(lines) + "\n"

@@ -124,8 +124,8 @@ class ViewTests:
         """
         if self._catalog is None:
             there = replace(self.pipeline, sql=tuple(path for path in self.pipeline.sql if path.exists()))
-            kept = self.pipeline.folder.parent.parent / ".tussock" / self.pipeline.name / "tests.json"
-            self._catalog = BoundFiles(self.pipeline.time_zone, __version__, kept, self._started).bind_catalog(
+            cache_file = self.pipeline.folder.parent.parent / ".tussock" / self.pipeline.name / "tests.json"
+            self._catalog = BoundFiles(self.pipeline.time_zone, __version__, cache_file, self._started).bind_catalog(
                 there.read_scripts()
             )
         return self._catalog
@@ -161,7 +161,7 @@ class ViewTests:
         read = columns_read(plan)
         inputs = {name: find_relation(self.catalog, name) for name in read}
         rows = sample_rows(plan, {name: self._rows_now(at, name) for name in inputs})
-        given = {
+        rows_by_relation = {
             name: (
                 [columns_of_input(inputs[name])[i][0] for i in sorted(read[name])],
                 [tuple(row[i] for i in sorted(read[name])) for row in rows[name]],
@@ -174,11 +174,13 @@ class ViewTests:
         zone = self.time_zone
         with errors_of_writing(path):
             path.parent.mkdir(exist_ok=True)
-        write_text(path, first_test_text(relation.name, now, given, None, zone))
+        write_text(path, first_test_text(relation.name, now, rows_by_relation, None, zone))
         try:
             (test,) = read_tests(path)
             expected = rows_of_view(test, self.catalog, zone, self._runner())
-            text = first_test_text(relation.name, now, given, ([c.name for c in relation.columns], expected), zone)
+            text = first_test_text(
+                relation.name, now, rows_by_relation, ([c.name for c in relation.columns], expected), zone
+            )
         except BaseException:
             path.unlink()
             raise

@@ -84,11 +84,11 @@ def flat_test(test: ViewTest, catalog: Catalog) -> ViewTest:
 
 
 def _flat_row(row: WrittenRow) -> WrittenRow:
-    given = next((name for name in row.values if name.lower() == METADATA), None)
-    if given is None or (entries := row.values[given].entries) is None:
+    metadata_name = next((name for name in row.values if name.lower() == METADATA), None)
+    if metadata_name is None or (entries := row.values[metadata_name].entries) is None:
         return row
-    values = {name: value for name, value in row.values.items() if name != given}
-    names = {name: place for name, place in row.names.items() if name != given}
+    values = {name: value for name, value in row.values.items() if name != metadata_name}
+    names = {name: place for name, place in row.names.items() if name != metadata_name}
     for key, value in entries:
         name = f"{METADATA}.{key.text}"
         values[name], names[name] = value, key.place

@@ -180,7 +180,7 @@ class _Running:
     def _make_statements(self) -> "Iterator[Single]":
         """The statements that create the view and the relations that it reads, in order."""
         view = self._tested_view()
-        given = {name: place for step in self.test.steps for name, place in step.relations.items()}
+        files_by_relation = {name: place for step in self.test.steps for name, place in step.relations.items()}
         files = {name for step in self.test.steps for name in step.files}
         by_id = {relation.id: relation for relation in self.catalog.live_relations()}
         wanted: dict[int, Single | None] = {view.id: self._make_definition(view, files)}
@@ -193,12 +193,14 @@ class _Running:
                 if feeder is not None and by_id[feeder.source].name in files:
                     wanted[relation.id] = None  # its source creates it
                     relation = by_id[feeder.source]
-                if relation.name in given or relation.kind in (RelationKind.SOURCE, RelationKind.TABLE):
-                    wanted[relation.id] = self._stand_in(relation, given.get(relation.name), relation.name in files)
+                if relation.name in files_by_relation or relation.kind in (RelationKind.SOURCE, RelationKind.TABLE):
+                    wanted[relation.id] = self._stand_in(
+                        relation, files_by_relation.get(relation.name), relation.name in files
+                    )
                 else:
                     wanted[relation.id] = self._make_definition(relation, files)
                     pending.append(relation)
-        self._require_read(view, given, {by_id[i].name for i in wanted})
+        self._require_read(view, files_by_relation, {by_id[i].name for i in wanted})
         for relation in self.catalog.live_relations():
             if (statement := wanted.get(relation.id)) is not None:
                 yield statement
@@ -231,9 +233,9 @@ class _Running:
         by_id = {relation.id: relation for relation in self.catalog.live_relations()}
         return follows_moment(view) or any(self._reads_now(by_id[i]) for i in view.depends_on if i in by_id)
 
-    def _require_read(self, view: Relation, given: "dict[str, FilePlace]", read: set[str]) -> None:
+    def _require_read(self, view: Relation, files_by_relation: "dict[str, FilePlace]", read: set[str]) -> None:
         """Raises ViewTestError for rows of a relation that the view does not read."""
-        for name, place in given.items():
+        for name, place in files_by_relation.items():
             if name not in read - {view.name}:
                 known = [r.name for r in self.catalog.live_relations() if r.name in read and r.id != view.id]
                 raise ViewTestError(

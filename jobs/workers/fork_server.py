@@ -38,10 +38,10 @@ def main() -> None:
         tempfile.tempdir = os.environ[LOCAL_DIRS] = folder  # a worker that is killed leaves files behind
         workers: dict[int, _Worker] = {}  # by the end of a pipe whose other end is open while the worker lives
         for rank, fd in enumerate(fds):
-            alive, held = os.pipe()
+            alive, held_end = os.pipe()
             if (pid := os.fork()) == 0:
                 _become_worker(rank, fd, len(fds), {server_fd, alive, *workers, *fds} - {fd})
-            os.close(held)
+            os.close(held_end)
             workers[alive] = _Worker(rank, pid)
         for fd in fds:
             os.close(fd)

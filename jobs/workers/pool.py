@@ -154,11 +154,11 @@ class WorkerPool:
     def _send_work(self, work: WorkerTask) -> None:
         """Give workers their work, and to each pair a pair of sockets, within one deadline for all."""
         deadline = Deadline(GIVE_S)
-        kept: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
+        kept_streams: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
         for rank in range(work.count):
             for later in range(rank + 1, work.count):
-                kept[rank, later], kept[later, rank] = world.create_pair()
-            ends = [kept.pop((rank, peer)) for peer in range(work.count) if peer != rank]
+                kept_streams[rank, later], kept_streams[later, rank] = world.create_pair()
+            ends = [kept_streams.pop((rank, peer)) for peer in range(work.count) if peer != rank]
             try:
                 self._workers[rank].send(work, deadline)
                 if ends:

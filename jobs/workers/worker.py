@@ -74,11 +74,11 @@ def serve_driver(driver: Line, rank: int, budgets: Budgets) -> None:
     budgets.apply_limits()
     try:
         while True:
-            given: WorkerTask = driver.receive(Deadline(IDLE_S))
-            _adopt_environment(given.environment)
+            task: WorkerTask = driver.receive(Deadline(IDLE_S))
+            _adopt_environment(task.environment)
             with _signs_of_life(driver):
-                connections = _receive_connections(driver, rank, given.count)
-                answer = _run_task(driver, rank, given, connections, budgets.mail)
+                connections = _receive_connections(driver, rank, task.count)
+                answer = _run_task(driver, rank, task, connections, budgets.mail)
                 _send_answer(driver, answer)
             collect_own_garbage()
     except OSError:  # the driver is gone, or was idle for too long

@@ -294,7 +294,7 @@ def _states(store: SeenStore) -> Mapping[str, RelationState]:
 
 def _named(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
     """The views and tables with a text in their names, in an order."""
-    kept = [view for view in all_views if named.lower() in view.view]
+    matching = [view for view in all_views if named.lower() in view.view]
 
     def largest(number: float | None) -> tuple[bool, float]:
         return number is None, -(number or 0)
@@ -312,16 +312,16 @@ def _named(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tupl
             case ViewOrder.URGENCY:
                 return (view.state is ViewState.READY and not view.stale, view.kind != RelationKind.VIEW)
 
-    return tuple(sorted(kept, key=key))
+    return tuple(sorted(matching, key=key))
 
 
 def _listed(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], named: str) -> tuple[GraphRow, ...]:
     """The nodes with a text in their names; nodes that do not follow their inputs come first."""
     readers = Counter(read for node in nodes for read in node.reads)
-    kept = [node for node in nodes if named.lower() in node.name]
+    matching = [node for node in nodes if named.lower() in node.name]
     return tuple(
         GraphRow(node, readers[node.name], sizes[node.name].state_bytes if node.name in sizes else None)
-        for node in sorted(kept, key=lambda node: node.state == "runs")
+        for node in sorted(matching, key=lambda node: node.state == "runs")
     )
 
 

@@ -42,8 +42,10 @@ def rows_page(
     relation = _find_relation(store.version, name)
     if relation is None:
         raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")
-    given = {key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)}
-    searched_rows, error = _look_at_rows(store, name, epoch, given)
+    wanted_values = {
+        key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)
+    }
+    searched_rows, error = _look_at_rows(store, name, epoch, wanted_values)
     columns = [c.name for c in relation.columns]
     return page(
         request,
@@ -52,9 +54,9 @@ def rows_page(
         tab="",
         name=name,
         epoch=epoch,
-        asked=[(column, given.get(column, "")) for column in search_columns(relation)],
+        asked=[(column, wanted_values.get(column, "")) for column in search_columns(relation)],
         prefix=COLUMN,
-        given={column: value for column, value in given.items() if value and column in columns},
+        given={column: value for column, value in wanted_values.items() if value and column in columns},
         searched_rows=searched_rows,
         error=error,
         columns=[] if searched_rows is None else searched_rows.rows.column_names,

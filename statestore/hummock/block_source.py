@@ -440,16 +440,20 @@ def _group_waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
 
 
 def _group_neighbours(spans: Sequence[_Span]) -> Iterator[_Run]:
-    held: list[_Span] = []
+    neighbours: list[_Span] = []
     size = 0
     for span in spans:
-        if held and (held[-1].request != span.request or held[-1].end != span.first or size + span.length > _RUN_BYTES):
-            yield _Run(held, (held[0].offset, size))
-            held, size = [], 0
-        held.append(span)
+        if neighbours and (
+            neighbours[-1].request != span.request
+            or neighbours[-1].end != span.first
+            or size + span.length > _RUN_BYTES
+        ):
+            yield _Run(neighbours, (neighbours[0].offset, size))
+            neighbours, size = [], 0
+        neighbours.append(span)
         size += span.length
-    if held:
-        yield _Run(held, (held[0].offset, size))
+    if neighbours:
+        yield _Run(neighbours, (neighbours[0].offset, size))
 
 
 def _footer_range(sst: SstInfo) -> Range:

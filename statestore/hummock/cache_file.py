@@ -185,9 +185,9 @@ def _make_file(folder: int, sets: int) -> CacheFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.ftruncate(handle, _size_of(sets))
         os.rename(_NEW, _FILE, src_dir_fd=folder, dst_dir_fd=folder)
-        made = CacheFile(handle, sets)
+        cache_file = CacheFile(handle, sets)
         handle = -1
-        return made
+        return cache_file
     finally:
         if handle >= 0:
             os.close(handle)

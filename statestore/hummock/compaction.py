@@ -112,12 +112,12 @@ def plan_merge(
     names = {name for given in task.inputs for name in given.ssts}
     inputs = _inputs_by_level(version, task)
     dropped = dropped_tables(version, readable)
-    kept = () if rewrite else _find_undisturbed(inputs, task.target, dropped, target_bytes)
-    stay = {sst.name for sst in kept}
+    undisturbed = () if rewrite else _find_undisturbed(inputs, task.target, dropped, target_bytes)
+    stay = {sst.name for sst in undisturbed}
     inputs = tuple(tuple(sst for sst in level if sst.name not in stay) for level in inputs)
     ids = sorted({s.table_id for level in inputs for sst in level for s in sst.sections} - dropped)
     if not ids:
-        return MergePlan(kept, ())
+        return MergePlan(undisturbed, ())
     columns = _columns_of_altered(version)
     tables = tuple(TableInput(i, tuple(_older_ranges(version, names, task.target, i)), columns.get(i, ())) for i in ids)
     bounds: list[bytes | None] = [
@@ -125,12 +125,12 @@ def plan_merge(
         *_piece_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),
         None,
     ]
-    made = []
+    merge_pieces = []
     for start, end in pairwise(bounds):
-        for first, last in _ranges_between(kept, start, end):
+        for first, last in _ranges_between(undisturbed, start, end):
             mine = tuple(tuple(sst for sst in level if _has_keys(sst, first, last)) for level in inputs)
             if any(mine):
-                made.append(
+                merge_pieces.append(
                     MergePiece(
                         task.id,
                         mine,
@@ -142,16 +142,16 @@ def plan_merge(
                         target_bytes,
                     )
                 )
-    return MergePlan(kept, tuple(made))
+    return MergePlan(undisturbed, tuple(merge_pieces))
 
 
 def _inputs_by_level(version: HummockVersion, task: CompactionTask) -> tuple[tuple[SstInfo, ...], ...]:
     """The task's inputs on each level of the version, newest first."""
     ssts_by_level: list[tuple[SstInfo, ...]] = [()] * len(version.levels)
-    for place, given in enumerate(task.inputs):
-        ssts = inputs_of(version, (given,), task.ranges[place : place + 1])
+    for place, named in enumerate(task.inputs):
+        ssts = inputs_of(version, (named,), task.ranges[place : place + 1])
         assert not isinstance(ssts, str), "the inputs of an open task stay until it is closed"
-        ssts_by_level[given.level] = tuple(ssts)
+        ssts_by_level[named.level] = tuple(ssts)
     return tuple(ssts_by_level)
 
 
@@ -170,9 +170,11 @@ def _columns_of_altered(version: HummockVersion) -> dict[int, tuple[ColumnSpec, 
     return {table_id: tuple(by_name.values()) for table_id, by_name in columns.items()}
 
 
-def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:
+def outputs_of(plan: MergePlan, outputs_by_piece: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:
     """All outputs of a task in key order, from the outputs of each piece."""
-    return sorted((*plan.kept, *(sst for part in made for sst in part)), key=lambda sst: sst.sections[0].first_key)
+    return sorted(
+        (*plan.kept, *(sst for part in outputs_by_piece for sst in part)), key=lambda sst: sst.sections[0].first_key
+    )
 
 
 def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] = lambda: None) -> list[SstInfo]:
@@ -200,9 +202,9 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
                 del chunk
         if before is not None:
             before.result()
-    made = writer.finish()
+    outputs = writer.finish()
     beat()
-    return made
+    return outputs
 
 
 # --- which rows stay -------------------------------------------------------------------------------------------------
@@ -332,10 +334,10 @@ def _find_undisturbed(
 
 
 def _ranges_between(
-    kept: Sequence[SstInfo], first: bytes | None, last: bytes | None
+    undisturbed: Sequence[SstInfo], first: bytes | None, last: bytes | None
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
     """The ranges (first inclusive, last exclusive) within first … last that contain no key of kept SSTs."""
-    for hull in sorted((hull_of((sst,)) for sst in kept), key=lambda hull: hull.first):
+    for hull in sorted((hull_of((sst,)) for sst in undisturbed), key=lambda hull: hull.first):
         after = hull.last + b"\x00"  # the smallest greater key
         if (last is not None and hull.first >= last) or (first is not None and after <= first):
             continue

@@ -104,8 +104,8 @@ def level_goals(version: HummockVersion, options: CompactionOptions) -> tuple[in
 
 def level_bytes(version: HummockVersion) -> tuple[int, ...]:
     """Bytes on each level, including empty levels."""
-    held = [bytes_of(level) for level in version.levels]
-    return tuple(held + [0] * (BOTTOM + 1 - len(held)))
+    sizes = [bytes_of(level) for level in version.levels]
+    return tuple(sizes + [0] * (BOTTOM + 1 - len(sizes)))
 
 
 def pick_compactions(
@@ -184,12 +184,12 @@ def _sink_picks(
     """Ways to take the oldest runs down to the base. `runs` are newest first."""
     last = runs[-1]
     ssts = [sst for run in runs for sst in run]
-    size, met = sum(sst.size for sst in ssts), _touched_ssts(version, base, ssts)
+    size, touched = sum(sst.size for sst in ssts), _touched_ssts(version, base, ssts)
     small, sinks = size < options.small_bytes, not _touched_ssts(version, base, last)
-    merges = sum(sst.size for sst in met) <= options.merge_ratio * size
+    merges = sum(sst.size for sst in touched) <= options.merge_ratio * size
     if small and merges:
-        met = _with_small_neighbours(version, base, ssts, met, options)
-    into = _make_plan(version, base, (0, ssts), (base, met))
+        touched = _with_small_neighbours(version, base, ssts, touched, options)
+    into = _make_plan(version, base, (0, ssts), (base, touched))
     picks = [Pick(into, False, score, f"{len(runs)} runs of L0 into level {base}")] if merges else []
     if sinks:
         move = _make_plan(version, base, (0, last))
@@ -199,16 +199,16 @@ def _sink_picks(
 
 
 def _with_small_neighbours(
-    version: HummockVersion, level: int, ssts: Sequence[SstInfo], met: Sequence[SstInfo], options: CompactionOptions
+    version: HummockVersion, level: int, ssts: Sequence[SstInfo], touched: Sequence[SstInfo], options: CompactionOptions
 ) -> list[SstInfo]:
-    """Extend `met` by small neighbouring SSTs, while each has at most `merge_ratio` times the bytes merged so far.
+    """Extend `touched` by small neighbouring SSTs, while each has at most `merge_ratio` times the bytes merged so far.
 
     Each row is then rewritten a few times, and the number of small SSTs grows with the logarithm of their bytes.
     """
     there = version.levels[level] if level < len(version.levels) else ()
-    hull, total = hull_of([*ssts, *met]), sum(sst.size for sst in (*ssts, *met))
+    hull, total = hull_of([*ssts, *touched]), sum(sst.size for sst in (*ssts, *touched))
     start = bisect_left(there, hull.first, key=lambda sst: sst.sections[-1].last_key)
-    end = start + len(met)
+    end = start + len(touched)
     while True:
         beside = [
             sst for sst in (*there[max(0, start - 1) : start], *there[end : end + 1]) if sst.size < options.small_bytes
@@ -255,12 +255,12 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
     if excess <= 0:
         return
     score = 1 + excess / goal
-    met = {sst.name: _touched_ssts(version, level + 1, (sst,)) for sst in ssts}
-    for sst in sorted(ssts, key=lambda sst: sum(other.size for other in met[sst.name]) / sst.size):
+    touched = {sst.name: _touched_ssts(version, level + 1, (sst,)) for sst in ssts}
+    for sst in sorted(ssts, key=lambda sst: sum(other.size for other in touched[sst.name]) / sst.size):
         if excess <= 0:
             return
         excess -= sst.size
-        others = met[sst.name]
+        others = touched[sst.name]
         reason = f"level {level} is larger than {goal:,} bytes"
         yield Pick(
             _make_plan(version, level + 1, (level, (sst,)), (level + 1, others)),
@@ -274,16 +274,16 @@ def _dead_candidates(
     version: HummockVersion, level: int, dropped: frozenset[int], oldest: int, options: CompactionOptions
 ) -> Iterator[Pick]:
     """SSTs of a level with many dead rows, to rewrite on their level; neighbours together."""
-    held: list[SstInfo] = []
+    neighbours: list[SstInfo] = []
     for sst in version.levels[level]:
         dead = _dead_bytes(version, level, sst, dropped, oldest) >= options.dead_share * sst.size
-        if held and (not dead or sum(other.size for other in held) >= options.base_bytes):
-            yield _rewrite_pick(version, level, held)
-            held = []
+        if neighbours and (not dead or sum(other.size for other in neighbours) >= options.base_bytes):
+            yield _rewrite_pick(version, level, neighbours)
+            neighbours = []
         if dead:
-            held.append(sst)
-    if held:
-        yield _rewrite_pick(version, level, held)
+            neighbours.append(sst)
+    if neighbours:
+        yield _rewrite_pick(version, level, neighbours)
 
 
 def _rewrite_pick(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> Pick:

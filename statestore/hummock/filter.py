@@ -62,13 +62,13 @@ def filter_bits(rows: int) -> int:
 def build_filter(hashes: Hashes) -> bytes:
     """Build the filter of these keys."""
     bits = filter_bits(len(hashes))
-    held = np.zeros(bits, np.bool_)
+    is_set = np.zeros(bits, np.bool_)
     step, low = _hash_halves(hashes)
     for probe in range(PROBES):
         if probe:
             low = low + step
-        held[_scale_to_bits(low, np.uint64(bits))] = True
-    return np.packbits(held, bitorder="little").tobytes()
+        is_set[_scale_to_bits(low, np.uint64(bits))] = True
+    return np.packbits(is_set, bitorder="little").tobytes()
 
 
 class KeyHashes:
@@ -125,14 +125,14 @@ def _probe_slice(
             low = low + step
         position = _scale_to_bits(low, bits)
         bit = np.uint8(1) << (position.astype(np.uint8) & np.uint8(7))
-        kept = np.flatnonzero(data.take(base + (position >> 3)) & bit)
-        if len(kept) < len(alive):
+        passed = np.flatnonzero(data.take(base + (position >> 3)) & bit)
+        if len(passed) < len(alive):
             alive, base, bits, low, step = (
-                alive.take(kept),
-                base.take(kept),
-                bits.take(kept),
-                low.take(kept),
-                step.take(kept),
+                alive.take(passed),
+                base.take(passed),
+                bits.take(passed),
+                low.take(passed),
+                step.take(passed),
             )
     maybe[alive] = True
     return maybe
@@ -159,8 +159,8 @@ def _has_all_bits(
     position >>= 3
     if base is not None:
         position += base
-    held: npt.NDArray[np.bool_] = np.logical_and.reduce(data.take(position) & bit, axis=0)
-    return held
+    are_set: npt.NDArray[np.bool_] = np.logical_and.reduce(data.take(position) & bit, axis=0)
+    return are_set
 
 
 def _scale_to_bits(low: npt.NDArray[np.uint32], bits: Any) -> npt.NDArray[np.int64]:

@@ -28,9 +28,9 @@ def net_changes(keys: pa.BinaryArray, had: Mask, before: pa.Table, has: Mask, af
     gone, come = had & ~same, has & ~same
     parts = []
     for rows, chosen, weight in ((before, gone, -1), (after, come, 1)):
-        kept = rows.filter(pa.array(chosen))
-        weights = pa.array(np.full(kept.num_rows, weight, np.int64))
+        chosen_rows = rows.filter(pa.array(chosen))
+        weights = pa.array(np.full(chosen_rows.num_rows, weight, np.int64))
         parts.append(
-            pa.table([keys.filter(pa.array(chosen)), weights, *kept.columns], [KEY, WEIGHT, *after.column_names])
+            pa.table([keys.filter(pa.array(chosen)), weights, *chosen_rows.columns], [KEY, WEIGHT, *after.column_names])
         )
     return pa.concat_tables(parts).combine_chunks()

@@ -71,12 +71,12 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
             row[:size] = data[at : at + size]
         return rows.reshape(-1).view(f"S{width}")
     columns = np.arange(width, dtype=np.int64)
-    held = columns < lengths[:, None]
+    is_used = columns < lengths[:, None]
     matrix = np.zeros((count, width), np.uint8)
     if int(lengths.max()) <= width:
-        matrix[held] = data  # the mask selects cells in the order of the bytes
+        matrix[is_used] = data  # the mask selects cells in the order of the bytes
     else:
-        matrix[held] = data[((start - start[0])[:, None] + columns)[held]]
+        matrix[is_used] = data[((start - start[0])[:, None] + columns)[is_used]]
     return matrix.reshape(-1).view(f"S{width}")
 
 

@@ -544,16 +544,16 @@ class HummockStore:
             if low < high
         ]
         admitted = admit_keys(self.source, searches, KeyHashes(hash_keys(probes.array)))
-        kept = []
+        candidates = []
         for search, maybe in zip(searches, admitted, strict=True):
             keys = np.arange(search.part.start, search.part.stop)
             if not maybe.all():
                 keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
-                kept.append(
+                candidates.append(
                     _Candidates(search.section, keys, search.section.reader.last_keys.count_below(probes, keys))
                 )
-        return kept
+        return candidates
 
     def _collect_rows(
         self,

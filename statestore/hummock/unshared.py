@@ -152,19 +152,19 @@ def _merge_streams(streams: Sequence[Iterator[pa.BinaryArray]]) -> Iterator[pa.B
     if len(streams) == 1:
         yield from streams[0]
         return
-    held = {number: keys for number, stream in enumerate(streams) if (keys := next(stream, None)) is not None}
-    while held:
-        frontier = min(keys[-1].as_py() for keys in held.values())
+    keys_by_stream = {number: keys for number, stream in enumerate(streams) if (keys := next(stream, None)) is not None}
+    while keys_by_stream:
+        frontier = min(keys[-1].as_py() for keys in keys_by_stream.values())
         taken = []
-        for number, keys in list(held.items()):
+        for number, keys in list(keys_by_stream.items()):
             end = count_through(keys, frontier)
             taken.append(keys.slice(0, end))
             if end < len(keys):
-                held[number] = keys.slice(end)
+                keys_by_stream[number] = keys.slice(end)
             elif (following := next(streams[number], None)) is not None:
-                held[number] = following
+                keys_by_stream[number] = following
             else:
-                del held[number]
+                del keys_by_stream[number]
         merged = pc.unique(pa.concat_arrays(taken))
         if len(merged):
             yield merged.take(pa.array(sort_order(merged)))

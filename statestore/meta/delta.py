@@ -178,8 +178,8 @@ def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             _require_valid(
                 delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see"
             )
-            kept = tuple(e for e in version.epochs if e >= epoch)
-            return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=kept)
+            epochs = tuple(e for e in version.epochs if e >= epoch)
+            return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=epochs)
         case RelationsForgotten(relations):
             floor, gone = version.min_readable_epoch, set(relations)
             needed = [
@@ -347,8 +347,8 @@ def _replace_inputs(
 ) -> HummockVersion:
     """The version with the inputs replaced by `outputs`. Requires: all checks have passed."""
     levels = levels_after(version.levels, done.inputs, done.target, outputs, done.ranges)
-    kept = {sst.name for sst in outputs}
-    gone = tuple(name for taken in done.inputs for name in taken.ssts if name not in kept)
+    remaining = {sst.name for sst in outputs}
+    gone = tuple(name for taken in done.inputs for name in taken.ssts if name not in remaining)
     return msgspec.structs.replace(version, levels=levels, retired=(*version.retired, *gone))
 
 

@@ -176,8 +176,8 @@ def _replace_ssts(level: Level, removed: Sequence[SstInfo], added: Sequence[SstI
     if isinstance(level, PagedLevel):
         return level.replace_ssts(removed, added)
     names = {sst.name for sst in removed}
-    kept = tuple(sst for sst in level if sst.name not in names)
-    return tuple(sorted((*kept, *added), key=lambda sst: sst.sections[0].first_key)) if added else kept
+    remaining = tuple(sst for sst in level if sst.name not in names)
+    return tuple(sorted((*remaining, *added), key=lambda sst: sst.sections[0].first_key)) if added else remaining
 
 
 def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
@@ -193,8 +193,8 @@ def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Se
         if not sst.name.startswith(task_prefix(task.id)) and inputs.get(sst.name) != sst:
             return f"its output {sst.name!r} is not below {task_prefix(task.id)}, so vacuum could remove it"
     if outputs:
-        put, held = hull_of(outputs), hull_of(ssts)
-        if put.first < held.first or held.last < put.last:
+        output_hull, input_hull = hull_of(outputs), hull_of(ssts)
+        if output_hull.first < input_hull.first or input_hull.last < output_hull.last:
             return "its outputs hold keys outside the range of its inputs"
     if task.target == 0:
         return None

@@ -29,10 +29,10 @@ def remap_vnodes(mapping: VnodeMapping, units: int) -> VnodeMapping:
     """
     owners = np.asarray(mapping.unit_of_vnode, dtype=np.int64)
     _check_counts(len(owners), units)
-    held = np.bincount(owners, minlength=units)[:units]
+    vnode_counts = np.bincount(owners, minlength=units)[:units]
     share, one_more = divmod(len(owners), units)
     target = np.full(units, share)
-    target[np.argsort(-held, kind="stable")[:one_more]] += 1
+    target[np.argsort(-vnode_counts, kind="stable")[:one_more]] += 1
 
     by_owner = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[by_owner], owners[by_owner])
@@ -42,7 +42,7 @@ def remap_vnodes(mapping: VnodeMapping, units: int) -> VnodeMapping:
     room[:units] = target
     moves = rank >= room[owners]
     after = owners.copy()
-    after[moves] = np.repeat(np.arange(units), np.maximum(target - held, 0))
+    after[moves] = np.repeat(np.arange(units), np.maximum(target - vnode_counts, 0))
     return VnodeMapping(mapping.id + 1, tuple(after.tolist()))
 
 

@@ -66,7 +66,7 @@ def held_back(version: HummockVersion, epoch: int, refused: Collection[int] | No
     Args:
         refused: relations whose rows at `epoch` must stay hidden; None: no check ran, and current holds stay.
     """
-    before, there, held = published_sight(version), version.catalog.relations_at(epoch), []
+    before, there, held_relations = published_sight(version), version.catalog.relations_at(epoch), []
     held_ids = {r.id for r in there if r.name in before.held} if refused is None else set(refused)
     visible = {r.name for r in version.catalog.relations_at(before.epoch)}
     for relation in there:  # Relations follow their inputs.
@@ -74,5 +74,5 @@ def held_back(version: HummockVersion, epoch: int, refused: Collection[int] | No
             held_ids.add(relation.id)
             stays = before.epoch_of(relation.name) if relation.name in visible else 0
             if relation.kind in (RelationKind.VIEW, RelationKind.TABLE) and stays < epoch:
-                held.append(HeldBack(relation.id, stays))
-    return tuple(held)
+                held_relations.append(HeldBack(relation.id, stays))
+    return tuple(held_relations)

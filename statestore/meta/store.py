@@ -306,8 +306,12 @@ class MetaStore:
                 return None
             if epoch not in version.epochs:
                 raise EpochNotCommittedError(epoch, version.epoch)
-            held = held_back(version, epoch, refused)
-            return None if (epoch, held) == (version.published, version.held) else Published(epoch, held)
+            held_relations = held_back(version, epoch, refused)
+            return (
+                None
+                if (epoch, held_relations) == (version.published, version.held)
+                else Published(epoch, held_relations)
+            )
 
         return self._versions.append_change(decide).version
 

@@ -84,8 +84,8 @@ class CloudAddress(ServerAddress):
     @property
     def options(self) -> dict[str, str]:
         """The options that `open_bucket` needs to reach the server."""
-        given = {"account": self.account, "endpoint": self.endpoint}
-        return {option: value for option, value in given.items() if value}
+        own_options = {"account": self.account, "endpoint": self.endpoint}
+        return {option: value for option, value in own_options.items() if value}
 
 
 _use = FirstUse()

@@ -221,7 +221,7 @@ class LocalObjectStore:
                         shutil.copyfileobj(content, file, _COPIED_BYTES)
                 else:
                     _write_all(file, data)
-                sync_together(file.fileno(), [made.parent for made in pending])
+                sync_together(file.fileno(), [folder.parent for folder in pending])
                 self._remember_durable(pending)
                 yield path  # The open file holds the lock.
         finally:

@@ -104,13 +104,13 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
     with extras_named():  # imported here, so that local stores do not spend 0.3 s on importing boto3
         from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
-    given, shown = options or {}, f"s3://{bucket}/{prefix}"
-    endpoint = _checked_endpoint(given, shown)
-    path_style = given.get("path_style", "true" if endpoint else "false")
+    chosen, shown = options or {}, f"s3://{bucket}/{prefix}"
+    endpoint = _checked_endpoint(chosen, shown)
+    path_style = chosen.get("path_style", "true" if endpoint else "false")
     if path_style not in ("true", "false"):
         raise BadStoreError(shown, f"path_style is {path_style!r}, expected true or false")
     prefix = _checked_prefix(prefix)
-    return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", given.get("region") or None))
+    return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", chosen.get("region") or None))
 
 
 def open_bucket(root: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -172,11 +172,13 @@ def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str,
     with extras_named():
         from tussock.statestore.objectstore.clouds import CloudAddress, CloudObjectStore
 
-    given = options or {}
+    chosen = options or {}
     pattern = _ACCOUNT_ENDPOINT if scheme == "az" else _ENDPOINT
-    endpoint = _checked_endpoint(given, f"{scheme}://{bucket}/{prefix}", pattern)
+    endpoint = _checked_endpoint(chosen, f"{scheme}://{bucket}/{prefix}", pattern)
     kind: Literal["gs", "az"] = "gs" if scheme == "gs" else "az"
-    return CloudObjectStore(CloudAddress(kind, bucket, _checked_prefix(prefix), given.get("account") or None, endpoint))
+    return CloudObjectStore(
+        CloudAddress(kind, bucket, _checked_prefix(prefix), chosen.get("account") or None, endpoint)
+    )
 
 
 def open_hdfs(authority: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:

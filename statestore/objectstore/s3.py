@@ -110,8 +110,8 @@ class S3Address(ServerAddress):
         """The options that `open_bucket` needs to reach the server."""
         is_plain = self.endpoint is None and not self.path_style  # the style is the default
         style = None if is_plain else str(self.path_style).lower()
-        given = {"endpoint": self.endpoint, "path_style": style, "region": self.region}
-        return {option: value for option, value in given.items() if value}
+        own_options = {"endpoint": self.endpoint, "path_style": style, "region": self.region}
+        return {option: value for option, value in own_options.items() if value}
 
 
 class S3ObjectStore(ServerObjectStore):

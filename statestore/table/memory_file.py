@@ -22,12 +22,12 @@ class MemoryFile:
     @staticmethod
     def from_parts(name: str, parts: Iterable[bytes | memoryview | pa.Buffer]) -> "MemoryFile":
         """Create a file with these bytes. Raises OSError if memory is short."""
-        made = MemoryFile(os.memfd_create(name, os.MFD_CLOEXEC))
+        memory_file = MemoryFile(os.memfd_create(name, os.MFD_CLOEXEC))
         for part in parts:
             rest = memoryview(part).cast("B")
             while len(rest):
-                rest = rest[os.write(made.fd, rest) :]
-        return made
+                rest = rest[os.write(memory_file.fd, rest) :]
+        return memory_file
 
     @staticmethod
     def of_another(pid: int, number: int) -> "MemoryFile":

@@ -360,20 +360,22 @@ class UnitRows:
 
     def _read_only(self, changes: MemRun) -> KnownRun | None:
         """Rows that were read from the store and not written afterwards; each key once."""
-        kept: list[MemRun] = []
+        read_runs: list[MemRun] = []
         for loaded in self._loaded:
             left = pa.array(changes.find_keys(loaded.keys) < 0)
             if left.true_count:
-                kept.append(MemRun(loaded.keys.filter(left), loaded.puts[np.asarray(left)], loaded.rows.filter(left)))
-        if not kept:
+                read_runs.append(
+                    MemRun(loaded.keys.filter(left), loaded.puts[np.asarray(left)], loaded.rows.filter(left))
+                )
+        if not read_runs:
             return None
-        keys = join_keys([run.keys for run in kept])
+        keys = join_keys([run.keys for run in read_runs])
         order = sort_order(keys)
         in_order = keys.take(pa.array(order))
         if not (first := differs_from_previous(in_order)).all():
             order, in_order = order[first], in_order.filter(pa.array(first))
-        rows = take_columns([run.rows for run in kept], pa.array(order))
-        return self._make_run(SortedKeys(in_order), np.concatenate([run.puts for run in kept])[order], rows)
+        rows = take_columns([run.rows for run in read_runs], pa.array(order))
+        return self._make_run(SortedKeys(in_order), np.concatenate([run.puts for run in read_runs])[order], rows)
 
     def _make_run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))

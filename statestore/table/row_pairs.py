@@ -53,26 +53,26 @@ def read_pairs(one: Side, other: Side) -> Iterator[RowPairs]:
         yield RowPairs(first.rows, _to_mask(first.found), second.rows, _to_mask(second.found))
 
 
-def _to_mask(found: pa.BooleanArray) -> Mask:
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+def _to_mask(is_found: pa.BooleanArray) -> Mask:
+    return np.asarray(is_found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _scan_pairs(one: Side, other: Side) -> Iterator[RowPairs]:
     """All keys of both sides, by merging two scans."""
     scans = [_scan_keyed(side, one.table.layout.schema.table_id) for side in (one, other)]
-    held = [next(scan, None) for scan in scans]
+    rows_by_side = [next(scan, None) for scan in scans]
     empty = [_no_rows(side) for side in (one, other)]
-    while any(rows is not None for rows in held):
-        frontier = min(rows.column(0)[-1].as_py() for rows in held if rows is not None)
+    while any(rows is not None for rows in rows_by_side):
+        frontier = min(rows.column(0)[-1].as_py() for rows in rows_by_side if rows is not None)
         taken = []
-        for number, rows in enumerate(held):
+        for number, rows in enumerate(rows_by_side):
             if rows is None:
                 taken.append(empty[number])
                 continue
             keys = rows.column(0)
             end = count_through(keys, frontier)
             taken.append(rows.slice(0, end))
-            held[number] = rows.slice(end) if end < rows.num_rows else next(scans[number], None)
+            rows_by_side[number] = rows.slice(end) if end < rows.num_rows else next(scans[number], None)
         yield _pair_by_key(*taken)
 
 

@@ -299,11 +299,11 @@ class StateTable:
             )
             places = changed.find_keys(keys)
             hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
-            got = np.bincount(index, minlength=len(wanted))
+            read_counts = np.bincount(index, minlength=len(wanted))
             surviving = np.bincount(index[~hidden], minlength=len(wanted))
-            short = (got == asked) & (surviving < limit)  # more rows may exist and are needed
-            kept = np.flatnonzero(~short[index])
-            parts.append(stored_entries(wanted[index], keys, rows).take(kept))
+            short = (read_counts == asked) & (surviving < limit)  # more rows may exist and are needed
+            needed = np.flatnonzero(~short[index])
+            parts.append(stored_entries(wanted[index], keys, rows).take(needed))
             wanted = wanted[short]
             if len(wanted):  # `limit` plus the number of deletes always suffices
                 asked = min(asked * _DEEPER, limit + int(deletes[wanted].max()))
@@ -349,12 +349,12 @@ def _with_numpy_index(
 
 def _gather_batches(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table]:
     """Combine batches until they have `least_rows` rows. Yields no empty table."""
-    held: list[pa.Table] = []
+    gathered: list[pa.Table] = []
     for batch in batches:
         if batch.num_rows:
-            held.append(batch)
-        if sum(part.num_rows for part in held) >= least_rows:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
+            gathered.append(batch)
+        if sum(part.num_rows for part in gathered) >= least_rows:
+            yield pa.concat_tables(gathered)
+            gathered = []
+    if gathered:
+        yield pa.concat_tables(gathered)

@@ -86,12 +86,12 @@ def _merge_bitmaps(
     """
     lengths = np.minimum(pc.binary_length(values).to_numpy(zero_copy_only=False), BYTES).astype(np.int64)
     for start in range(0, len(values), _AT_ONCE):
-        held = lengths[start : start + _AT_ONCE]
+        octet_counts = lengths[start : start + _AT_ONCE]
         octets = np.frombuffer(
             pc.binary_slice(values[start : start + _AT_ONCE], 0, BYTES).buffers()[2] or b"", np.uint8
         )
-        at = np.arange(int(held.sum())) - np.repeat(np.cumsum(held) - held, held)
-        ufunc.at(bits, (np.repeat(groups[start : start + _AT_ONCE], held), at), octets)
+        at = np.arange(int(octet_counts.sum())) - np.repeat(np.cumsum(octet_counts) - octet_counts, octet_counts)
+        ufunc.at(bits, (np.repeat(groups[start : start + _AT_ONCE], octet_counts), at), octets)
     shortest = np.full(len(bits), BYTES, np.int64)
     np.minimum.at(shortest, groups, lengths)
     return shortest

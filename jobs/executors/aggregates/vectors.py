@@ -98,5 +98,5 @@ def _sum_vectors(rows: Segments, mean: bool, type_name: str) -> pa.Array:
         sums = sums / np.repeat(np.maximum(counts, 1), size)
     kind = arrow_type(type_name)
     with np.errstate(over="ignore"):
-        made = pa.array(sums.astype(np.float32)).cast(kind.value_type)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), made, mask=pa.array(counts == 0)).cast(kind)
+        summed = pa.array(sums.astype(np.float32)).cast(kind.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), summed, mask=pa.array(counts == 0)).cast(kind)

@@ -46,20 +46,22 @@ class _Ordered:
 
 
 def plan_window(builder: Builder, plan: logical.Window) -> Stream:
-    given, width = _order_stream(builder, plan), len(plan.input.fields)
+    ordered, width = _order_stream(builder, plan), len(plan.input.fields)
     apart = any(
-        o.column not in given.partition for o in given.order
+        o.column not in ordered.partition for o in ordered.order
     )  # otherwise all rows of a partition are peers at any distance
-    calls = [_plan_call(call, given.places, apart) for call in plan.calls]
+    calls = [_plan_call(call, ordered.places, apart) for call in plan.calls]
     steps = _split_tiles(calls)
     for step in steps:
-        below, asked = given.below, tuple(calls[i] for i in step)
+        below, asked = ordered.below, tuple(calls[i] for i in step)
         types = (*below.types, *(call.type for call in asked))
-        node = OverWindow(given.partition, given.order, below.key, below.distribution or (), asked, below.types, types)
-        given, width = replace(given, below=given.add_results(builder, node, width)), width + len(step)
-    fields, results = given.below.visible[: width - len(calls)], given.below.visible[width - len(calls) :]
+        node = OverWindow(
+            ordered.partition, ordered.order, below.key, below.distribution or (), asked, below.types, types
+        )
+        ordered, width = replace(ordered, below=ordered.add_results(builder, node, width)), width + len(step)
+    fields, results = ordered.below.visible[: width - len(calls)], ordered.below.visible[width - len(calls) :]
     place_of_call = dict(zip((i for step in steps for i in step), results, strict=True))
-    return replace(given.below, visible=(*fields, *(place_of_call[i] for i in range(len(calls)))))
+    return replace(ordered.below, visible=(*fields, *(place_of_call[i] for i in range(len(calls)))))
 
 
 def _split_tiles(calls: Sequence[Over]) -> list[list[int]]:
@@ -76,13 +78,13 @@ def _split_tiles(calls: Sequence[Over]) -> list[list[int]]:
 
 def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: logical.Expr | None) -> Stream:
     """A window whose only call is a row number that a filter limits. `rest` is the remaining condition."""
-    given = _order_stream(builder, plan)
-    below = given.below
+    ordered = _order_stream(builder, plan)
+    below = ordered.below
     (call,) = plan.calls
     types = (*below.types, call.type)
     node = GroupTopN(
-        given.partition,
-        given.order,
+        ordered.partition,
+        ordered.order,
         below.key,
         below.distribution or (),
         call.function,
@@ -91,7 +93,7 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
         types,
         below.append_only,
     )
-    stream = given.add_results(builder, node, len(plan.input.fields))
+    stream = ordered.add_results(builder, node, len(plan.input.fields))
     return (
         stream
         if rest is None
@@ -187,7 +189,7 @@ def _plan_call(call: logical.WindowCall, places: Mapping[logical.Expr, int], apa
     lower, upper = frame_end(frame.lower), frame_end(frame.upper)
     more = tuple(a.type for a in call.args[1:]) if call.function.value in list(AggFunction) else ()
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in call.order)
-    kept = None if call.filter is None else places[call.filter]
+    condition = None if call.filter is None else places[call.filter]
     number, nulls, mode = call.number, call.ignore_nulls, call.mode
     return Over(
         call.function,
@@ -203,5 +205,5 @@ def _plan_call(call: logical.WindowCall, places: Mapping[logical.Expr, int], apa
         more,
         call.params,
         order,
-        kept,
+        condition,
     )

@@ -50,7 +50,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> BoundNode:
     exprs: list[Expr] = []
     ids: list[int] = []
     fields: list[Field] = []
-    made: list[tuple[int, Expr]] = []
+    placed_results: list[tuple[int, Expr]] = []
     for named in results:
         if named.productPrefix() == "Alias" and (pivot := pivot_of(named.child())) is not None:
             first = len(exprs)
@@ -59,7 +59,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> BoundNode:
                 ids.append(-len(exprs))  # never looked up
                 fields.append(walk.output_field(named, f"_{len(exprs)}", call.type))
             elements = tuple(Column(i, exprs[i].type) for i in range(first, len(exprs)))
-            made.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
+            placed_results.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
             continue
         expr = result.bind_column(named)
         exprs.append(expr)
@@ -76,7 +76,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> BoundNode:
         exprs = [renumber_columns(e, to) for e in exprs]
     if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
         plan = Project(plan, tuple(exprs), tuple(fields))
-    return BoundNode(plan, tuple(ids), tuple(made))
+    return BoundNode(plan, tuple(ids), tuple(placed_results))
 
 
 class _AggregateResult:

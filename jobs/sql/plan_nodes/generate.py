@@ -49,30 +49,31 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> BoundNode:
     below, generator = walk.bind(node.child()), node.generator()
     name = generator.productPrefix()
     dropped = set(items(node.unrequiredChildIndex()))
-    kept = tuple(i for i in range(len(below.ids)) if i not in dropped)
-    columns = tuple(Column(i, below.plan.fields[i].type) for i in kept)
+    kept_columns = tuple(i for i in range(len(below.ids)) if i not in dropped)
+    columns = tuple(Column(i, below.plan.fields[i].type) for i in kept_columns)
     output = list(items(node.generatorOutput()))
-    ids = (*(below.ids[i] for i in kept), *(a.exprId().id() for a in output))
-    made = tuple(walk.output_field(node, a.name(), name_of_type(a.dataType())) for a in output)
-    fields = (*(below.plan.fields[i] for i in kept), *made)
+    ids = (*(below.ids[i] for i in kept_columns), *(a.exprId().id() for a in output))
+    new_fields = tuple(walk.output_field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    fields = (*(below.plan.fields[i] for i in kept_columns), *new_fields)
     args = [walk.expressions.expression(child, below.scope()) for child in items(generator.children())]
     if name == "ReplicateRows":
         copies = Generate(below.plan, Generator.REPLICATE, args[0], False, ())
         return BoundNode(Project(copies, (*columns, *args[1:]), fields), ids)
-    if (listed := _listed_rows(name, args, made)) is not None:
+    if (listed := _listed_rows(name, args, new_fields)) is not None:
         return BoundNode(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
     if name in ("VariantExplode", "JsonTuple") and walk.expressions.has_kernel is not None:
         plan, args = _after_spark(below.plan, args)
         place = walk.expressions.place_of(node)
         if name == "JsonTuple":
-            return BoundNode(Project(plan, (*columns, *_fields_of_json(args, len(made), place)), fields), ids)
-        kind = f"array<struct<{','.join(f'{f.name}:{f.type}' for f in made)}>>"
+            return BoundNode(Project(plan, (*columns, *_fields_of_json(args, len(new_fields), place)), fields), ids)
+        kind = f"array<struct<{','.join(f'{f.name}:{f.type}' for f in new_fields)}>>"
         parts = Call(BY_SPARK, kind, tuple(args), params=(("sql", _PARTS_OF_VARIANT),), place=place)
-        return BoundNode(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
+        return BoundNode(Generate(plan, Generator.INLINE, parts, node.outer(), new_fields, kept_columns), ids)
     if name not in _GENERATORS:
         raise walk.refusal_of(node, name.lower(), _NO_GENERATOR if args else _OF_THIS_SPARK)
     return BoundNode(
-        Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids
+        Generate(below.plan, _GENERATORS[name], args[0], node.outer(), new_fields, kept_columns if dropped else None),
+        ids,
     )
 
 
@@ -81,13 +82,13 @@ def _after_spark(plan: Plan, args: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
 
     A call of Spark over a call of Spark takes two steps.
     """
-    given = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
+    input_columns = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
     first = [a for a in args if needs_spark(a)]
     if not first:
         return plan, list(args)
-    made = (Field(f"_{i}", a.type) for i, a in enumerate(first))
-    return Project(plan, (*given, *first), (*plan.fields, *made)), [
-        Column(len(given) + first.index(a), a.type) if a in first else a for a in args
+    new_fields = (Field(f"_{i}", a.type) for i, a in enumerate(first))
+    return Project(plan, (*input_columns, *first), (*plan.fields, *new_fields)), [
+        Column(len(input_columns) + first.index(a), a.type) if a in first else a for a in args
     ]
 
 
@@ -106,12 +107,12 @@ def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> l
     return [Call("GetStructField", "string", (whole,), params=(("ordinal", str(i)),)) for i in range(fields)]
 
 
-def _listed_rows(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
+def _listed_rows(name: str, args: Sequence[Expr], new_fields: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
     """The rows that a generator makes of each row, if the query lists at least one."""
     match name, args:
         case "Stack", (Literal(value=int(rows)), *values):
-            width = len(made)
-            padded = [*values, *(Literal(None, made[i % width].type) for i in range(len(values), rows * width))]
+            width = len(new_fields)
+            padded = [*values, *(Literal(None, new_fields[i % width].type) for i in range(len(values), rows * width))]
             return [tuple(padded[i * width : (i + 1) * width]) for i in range(rows)]
         case "Explode", (Call(node="CreateArray", args=elements),) if elements:
             return [(e,) for e in elements]

@@ -170,8 +170,8 @@ class _Call:
         kind, args, params, where = WindowFunction(call.function.value), call.args, call.params, call.filter
         if where is not None and (carrier := _null_carrier(call)) is not None:
             arg = args[carrier] if args else Literal(1, "int")
-            kept = Call("If", arg.type, (where, arg, Literal(None, arg.type)))
-            args, where = (*args[:carrier], kept, *args[carrier + 1 :]), None
+            chosen_value = Call("If", arg.type, (where, arg, Literal(None, arg.type)))
+            args, where = (*args[:carrier], chosen_value, *args[carrier + 1 :]), None
         ignore_nulls = False
         if kind in (WindowFunction.FIRST, WindowFunction.LAST):
             ignore_nulls, params = dict(params)["ignoreNulls"] == "true", ()
