@@ -41,7 +41,7 @@ class Building:
         """
         before = self.base.version.catalog
         if self.max_bytes is not None:
-            read = {r.id: read_ids for r in _new_views(catalog, epoch) if (read_ids := read_anew(before, catalog, r))}
+            read = {r.id: read_ids for r in _new_views(catalog, epoch) if (read_ids := read_anew(before, r))}
             if self._count_bytes({i for read_ids in read.values() for i in read_ids}) > self.max_bytes:
                 catalog = set_aside(before, catalog, epoch, read)
         return advance_builds(catalog, epoch, self._advance_build) if catalog.builds else catalog

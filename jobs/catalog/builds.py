@@ -40,8 +40,8 @@ class BeingBuiltError(InputError):
 # --- start ------------------------------------------------------------------------------------------------------------
 
 
-def read_anew(before: Catalog, after: Catalog, relation: Relation) -> tuple[int, ...]:
-    """The ids of the relations in `before` that a relation which exists only in `after` reads in full."""
+def read_anew(before: Catalog, relation: Relation) -> tuple[int, ...]:
+    """The ids of the relations in `before` that a relation which does not exist there reads in full."""
     there = {r.id for r in before.live_relations()}
     return tuple(sorted(i for i in inputs_of(relation) if i in there)) if relation.id not in there else ()
 

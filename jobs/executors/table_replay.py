@@ -367,12 +367,12 @@ def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal
     return [c for c in confined if c is not None]
 
 
-def _null_rows(schema: pa.Schema, n: int) -> pa.Table:
-    return pa.table([pa.nulls(n, field.type) for field in schema], schema=schema)
+def _null_rows(schema: pa.Schema, count: int) -> pa.Table:
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
 
 
-def _all_true(n: int) -> pa.BooleanArray:
-    return pa.array(np.ones(n, np.bool_))
+def _all_true(count: int) -> pa.BooleanArray:
+    return pa.array(np.ones(count, np.bool_))
 
 
 def _last_of_each(keys: pa.Array) -> pa.Array:

@@ -121,16 +121,21 @@ class Slot(ABC):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class RowCount(Slot):
-    """The number of rows in the group."""
+class CountSlot(Slot):
+    """A number of rows."""
+
+    __slots__ = ()
 
     @property
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
+    @abstractmethod
+    def counted_weights(self, rows: pa.Table, weights: I64) -> I64:
+        """The weights of the rows that count; 0 for the others."""
+
     def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
-        return Deposit([(pa.array(weights), "sum")], zero_for_null)
+        return Deposit([(pa.array(self.counted_weights(rows, weights)), "sum")], zero_for_null)
 
     def deposit_of_state(self, state: State) -> Deposit:
         return Deposit([(state[0], "sum")], zero_for_null)
@@ -140,7 +145,15 @@ class RowCount(Slot):
 
 
 @dataclass(frozen=True, slots=True)
-class NonNullCount(Slot):
+class RowCount(CountSlot):
+    """The number of rows in the group."""
+
+    def counted_weights(self, rows: pa.Table, weights: I64) -> I64:
+        return weights
+
+
+@dataclass(frozen=True, slots=True)
+class NonNullCount(CountSlot):
     """The number of rows with a value in the column and in all of `others`."""
 
     arg: int
@@ -153,19 +166,8 @@ class NonNullCount(Slot):
     def over_first(self) -> Slot:
         return replace(self, arg=0, others=tuple(range(1, 1 + len(self.others))))
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        return ("bigint",)
-
-    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
-        counted = weights_where_there(rows, (self.arg, *self.others), weights)
-        return Deposit([(pa.array(counted), "sum")], zero_for_null)
-
-    def deposit_of_state(self, state: State) -> Deposit:
-        return Deposit([(state[0], "sum")], zero_for_null)
-
-    def add_change(self, before: State, change: State) -> State:
-        return [pc.add(pc.fill_null(before[0], 0), change[0])]
+    def counted_weights(self, rows: pa.Table, weights: I64) -> I64:
+        return weights_where_there(rows, self.columns_read, weights)
 
 
 @dataclass(frozen=True, slots=True)

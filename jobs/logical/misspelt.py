@@ -99,17 +99,17 @@ def similar_keywords(word: str, keywords: Collection[str]) -> list[str]:
     return [keyword for distance, keyword in sorted(near) if 0 < distance <= most]
 
 
-def edit_distance(a: str, b: str) -> int:
+def edit_distance(one: str, other: str) -> int:
     """The letters to insert, delete or replace, and neighbours to swap, that turn one word into another.
 
     Cost: O(len(a) * len(b)).
     """
     before: list[int] = []
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
+    row = list(range(len(other) + 1))
+    for i, x in enumerate(one, 1):
         earlier, before, row = before, row, [i]
-        for j, y in enumerate(b, 1):
+        for j, y in enumerate(other, 1):
             row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (x != y)))
-            if i > 1 and j > 1 and (x, a[i - 2]) == (b[j - 2], y):
+            if i > 1 and j > 1 and (x, one[i - 2]) == (other[j - 2], y):
                 row[-1] = min(row[-1], earlier[j - 2] + 1)
     return row[-1]

@@ -79,19 +79,21 @@ def render(results: Sequence[SuiteResult]) -> str:
 """
 
 
-def _row(r: SuiteResult) -> str:
-    at = datetime.fromtimestamp(epoch_ms(r.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    warned = f", {r.warned} reported" if r.warned else ""
+def _row(result: SuiteResult) -> str:
+    at = datetime.fromtimestamp(epoch_ms(result.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    warned = f", {result.warned} reported" if result.warned else ""
     verdict, word = (
-        ("failed", f"{r.failed} of {r.expectations} failed{warned}")
-        if r.failed
-        else ("passed", f"all {r.expectations} passed")
+        ("failed", f"{result.failed} of {result.expectations} failed{warned}")
+        if result.failed
+        else ("passed", f"all {result.expectations} passed")
     )
-    if r.warned and not r.failed:
-        verdict, word = "warned", f"{r.expectations - r.warned} of {r.expectations} passed{warned}"
-    cells = f"<td>{at}</td><td>{r.epoch}</td><td>{html.escape(r.view)}</td><td>{html.escape(r.part)}</td>"
-    link = f'<a class="{verdict}" href="{html.escape(r.page, quote=True)}">{word}</a>'
-    return f'<tr>{cells}<td class="n">{r.rows:,}</td><td>{link}</td></tr>'
+    if result.warned and not result.failed:
+        verdict, word = "warned", f"{result.expectations - result.warned} of {result.expectations} passed{warned}"
+    cells = (
+        f"<td>{at}</td><td>{result.epoch}</td><td>{html.escape(result.view)}</td><td>{html.escape(result.part)}</td>"
+    )
+    link = f'<a class="{verdict}" href="{html.escape(result.page, quote=True)}">{word}</a>'
+    return f'<tr>{cells}<td class="n">{result.rows:,}</td><td>{link}</td></tr>'
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -138,8 +138,8 @@ def _format_columns(columns: Sequence[NamedColumn]) -> str:
     return ", ".join(f"c{i} {'' if c.computed else c.name}".rstrip() for i, c in enumerate(columns))
 
 
-def _format_dispatch(i: Input) -> str:
-    return f"{i.dispatch}({column_list(i.keys)})" if i.dispatch is Dispatch.HASH else str(i.dispatch)
+def _format_dispatch(input: Input) -> str:
+    return f"{input.dispatch}({column_list(input.keys)})" if input.dispatch is Dispatch.HASH else str(input.dispatch)
 
 
 def _describe_table(table: TableSchema) -> str:

@@ -16,12 +16,6 @@ _BY_NAME = ("apply", "check", "plan", "publish", "status", "test")  # commands w
 _WITHOUT_STORE = ("new", "preview", "airflow-files", "--version", "--help")
 
 
-def commands_in(text: str) -> Iterator[tuple[str, ...]]:
-    """The arguments of each command of `tussock` that a message contains."""
-    for match in _COMMAND.finditer(text):
-        yield tuple(shlex.split(match[1]))
-
-
 def quoted_commands(text: str) -> Iterator[str]:
     """Each different command of `tussock` that a message contains, in its backticks."""
     yield from dict.fromkeys(match[0] for match in _COMMAND.finditer(text))

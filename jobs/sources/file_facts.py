@@ -53,13 +53,13 @@ def spark_uri(path: str) -> str:
     return scheme + "".join(c if c in _LITERAL or _is_other(c) else _percent_encode(c) for c in literal)
 
 
-def _is_other(c: str) -> bool:
+def _is_other(character: str) -> bool:
     """Return whether a character is in the category "other" of Java's URI: neither ASCII, control nor separator."""
-    return ord(c) > 0x7F and category(c) not in ("Cc", "Zs", "Zl", "Zp")
+    return ord(character) > 0x7F and category(character) not in ("Cc", "Zs", "Zl", "Zp")
 
 
-def _percent_encode(c: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in c.encode())
+def _percent_encode(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 def modified_ms(file: PinnedFile) -> int | None:

@@ -139,9 +139,7 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
             places = [Path(folder, f"{i}.txt") for i in range(len(texts))]
             for place, text in zip(places, texts, strict=True):
                 place.write_bytes(text)
-            inferred = (
-                _infer_csv(path, sample, places, header) if format == "csv" else _infer_json(path, sample, places)
-            )
+            inferred = _infer_csv(sample, places, header) if format == "csv" else _infer_json(path, sample, places)
     notes = [*inferred.notes, *_interval_note(path, files)]
     source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
     return SourcePreview(source, inferred.rows, len(files), sum(f.size for f in files), tuple(notes))
@@ -154,7 +152,7 @@ def infer_text_fields(format: str, file: ListedFile, options: Mapping[str, str])
         place = Path(folder, "0.txt")
         place.write_bytes(text)
         if format == "csv":
-            return _infer_csv(file.path, [file], [place], header=True).fields
+            return _infer_csv([file], [place], header=True).fields
         return _infer_json(file.path, [file], [place]).fields
 
 
@@ -230,7 +228,7 @@ def _describe_found(format: str, err: Exception, files: Sequence[ListedFile], pl
 # --- csv --------------------------------------------------------------------------------------------------------------
 
 
-def _infer_csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header: bool) -> _Inferred:
+def _infer_csv(files: Sequence[ListedFile], places: Sequence[Path], header: bool) -> _Inferred:
     sniff = "SELECT Delimiter, Quote, Escape, HasHeader FROM sniff_csv(?, sample_size = -1)"
     try:
         with duckdb.connect() as duck:

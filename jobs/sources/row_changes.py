@@ -108,7 +108,7 @@ def row_changes(
     rejects, width = empty_chunk([f.type for f in REJECT_FIELDS]), len(fields)
     read = _read_records(plan, fields, records)
     fields, records = read.fields, read.records
-    if records.num_rows and (reasons := _reasons_to_reject(plan, read, kernel)) is not None:
+    if records.num_rows and (reasons := _reasons_to_reject(plan, read)) is not None:
         bad = reasons.is_valid()
         if not quarantine:
             raise _error_of(plan, fields, records.filter(bad), reasons.filter(bad)[0].as_py())
@@ -160,7 +160,7 @@ def _as_text(values: pa.Array) -> pa.Array:
     return pc.utf8_slice_codeunits(with_shown_bytes(texts), 0, RAW_CHARACTERS)
 
 
-def _reasons_to_reject(plan: KeyedPlan, read: _ReadRecords, kernel: Kernel) -> pa.Array | None:
+def _reasons_to_reject(plan: KeyedPlan, read: _ReadRecords) -> pa.Array | None:
     """(rows,) string, why a record is no change; None if all are."""
     fields, records = read.fields, read.records
     reasons: list[pa.Array] = [] if read.unread is None else [read.unread]

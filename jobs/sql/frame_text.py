@@ -320,7 +320,7 @@ class FrameText:
             case "PythonUDF" | "ScalaUDF" | "ScalarSubquery" | "Exists" | "ListQuery" | "Invoke" | "StaticInvoke":
                 raise NoTextError(name)
         children = [] if name in _RANKS else parameters_of(self._sandbox, node)
-        return write_node(self._sandbox, node, [self._expression_text(c, select) for c in children])
+        return write_node(node, [self._expression_text(c, select) for c in children])
 
     def _window_text(self, spec: JavaObject, select: _Select) -> str:
         keys = ", ".join(self._expression_text(e, select) for e in items(spec.partitionSpec()))

@@ -179,8 +179,8 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
 
 
 def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:
-    def move_bound(b: FrameBound) -> FrameBound:
-        return b if b.value is None else FrameBound(b.edge, b.rows, renumber_columns(b.value, to))
+    def move_bound(bound: FrameBound) -> FrameBound:
+        return bound if bound.value is None else FrameBound(bound.edge, bound.rows, renumber_columns(bound.value, to))
 
     frame = Frame(call.frame.by_rows, move_bound(call.frame.lower), move_bound(call.frame.upper))
     where = None if call.filter is None else renumber_columns(call.filter, to)
@@ -224,8 +224,8 @@ def _used_columns(exprs: Sequence[Expr]) -> tuple[int, ...]:
     return tuple(sorted(frozenset().union(*(columns_of(e) for e in exprs))))
 
 
-def _union_of(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted({*a, *b}))
+def _union_of(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*one, *other}))
 
 
 def _same_positions(width: int) -> dict[int, int]:

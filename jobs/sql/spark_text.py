@@ -210,7 +210,7 @@ class _Writer:
         for original in self._texts.originals:
             comparison = TreeComparison(self._texts.sandbox, holes=parameters_of(self._texts.sandbox, original))
             if (holes := comparison.match_holes(original, node)) is not None:
-                return write_node(self._texts.sandbox, original, [self.node_text(n) for n in holes])
+                return write_node(original, [self.node_text(n) for n in holes])
         match name:
             case "Literal":
                 return literal_text(node)
@@ -226,7 +226,7 @@ class _Writer:
             raise NoTextError("a map cannot be a key there; use array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
-        return write_node(self._texts.sandbox, node, [self.node_text(child) for child in _operands_of(node)])
+        return write_node(node, [self.node_text(child) for child in _operands_of(node)])
 
     def _message_text(self, node: JavaObject) -> str:
         """The message of raise_error(message) as SQL. Raises NoTextError."""
@@ -258,7 +258,7 @@ def _operands_of(node: JavaObject) -> Sequence[JavaObject]:
     return list(items((node.child() if tries else node).children()))
 
 
-def write_node(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
+def write_node(node: JavaObject, args: list[str]) -> str:
     """A node over its arguments' texts. Raises NoTextError."""
     name = node.productPrefix()
     mode = _mode_of(node)

@@ -79,25 +79,25 @@ def net_changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[list[Row],
     )
 
 
-def same_value(a: Any, b: Any) -> bool:
+def same_value(left: Any, right: Any) -> bool:
     """Whether two values are equal; NaN equals NaN, and the order of a map's entries does not count."""
-    if isinstance(a, float) and isinstance(b, float):
-        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=0.0)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same_value(value, b[key]) for key, value in a.items())
-    if isinstance(a, list) and isinstance(b, list):
-        if len(a) != len(b):
+    if isinstance(left, float) and isinstance(right, float):
+        return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=TOLERANCE, abs_tol=0.0)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_value(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        if len(left) != len(right):
             return False
-        if a and all(isinstance(entry, tuple) for entry in (*a, *b)):  # a map
-            return not row_differences([(entry, 0) for entry in a], b)
-        return all(map(same_value, a, b))
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_value, a, b))
-    return type(a) is type(b) and bool(a == b)
+        if left and all(isinstance(entry, tuple) for entry in (*left, *right)):  # a map
+            return not row_differences([(entry, 0) for entry in left], right)
+        return all(map(same_value, left, right))
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return type(left) is type(right) and bool(left == right)
 
 
-def _count_equal(a: Row, b: Row) -> int:
-    return sum(map(same_value, a, b))
+def _count_equal(left: Row, right: Row) -> int:
+    return sum(map(same_value, left, right))
 
 
 def _difference_lines(rows_differ: RowsDiffer, time_zone: str) -> Iterator[str]:

@@ -248,18 +248,18 @@ def _flip_sign(values: npt.NDArray[np.generic]) -> npt.NDArray[np.unsignedintege
     return unsigned ^ unsigned.dtype.type(1 << (unsigned.dtype.itemsize * 8 - 1))
 
 
-def _join_fields(n: int, fields: Sequence[_Field]) -> pa.BinaryArray:
+def _join_fields(count: int, fields: Sequence[_Field]) -> pa.BinaryArray:
     """One byte string per row: the concatenation of its fields, big-endian."""
-    records = np.empty(n, np.dtype([(f"f{i}", kind) for i, (kind, _) in enumerate(fields)]))
-    for start in range(0, n, _JOINED):
+    records = np.empty(count, np.dtype([(f"f{i}", kind) for i, (kind, _) in enumerate(fields)]))
+    for start in range(0, count, _JOINED):
         part = slice(start, start + _JOINED)
         for i, (_, values) in enumerate(fields):
             records[f"f{i}"][part] = values[part] if isinstance(values, np.ndarray) else values
     width = records.dtype.itemsize
-    if n * width > 2**31 - 1:
-        raise pa.ArrowCapacityError(f"{n} keys of {width} bytes exceed 2 GB; encode fewer rows at a time")
-    ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(records)])
+    if count * width > 2**31 - 1:
+        raise pa.ArrowCapacityError(f"{count} keys of {width} bytes exceed 2 GB; encode fewer rows at a time")
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(records)])
 
 
 def _escape_bytes(array: pa.Array, descending: bool) -> pa.BinaryArray:

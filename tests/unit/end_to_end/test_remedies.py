@@ -22,6 +22,7 @@ import pytest
 from scripts import errors_page
 from tests.support.jobs.driver.embedded import append, insert
 from tests.support.jobs.plan.catalogs import scan, table, view
+from tests.support.printed_commands import commands_in
 from tests.unit.jobs.driver.test_builds import replacing
 from tests.unit.jobs.driver.test_pauses import BAD, GOOD, LARGEST, sums
 from tests.unit.jobs.driver.test_pauses import write as write_rows
@@ -44,7 +45,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, KeyedBy, Update
 from tussock.jobs.settings.home import CopiedStoreError, home_of
-from tussock.jobs.settings.printed_commands import address_commands, commands_in
+from tussock.jobs.settings.printed_commands import address_commands
 from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.jobs.driver.embedded import append
+from tests.support.printed_commands import commands_in
 from tests.unit.jobs.driver.test_rejects import FIELDS, Record, source, view, write
 from tests.unit.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.barriers.moment import Wish
@@ -26,7 +27,6 @@ from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_inte
 from tussock.jobs.quality.record import Failure, QualityVerdict, ViewQuality, remedies
 from tussock.jobs.reading.intake import read_intakes
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.settings.printed_commands import commands_in
 from tussock.jobs.settings.schedule import RunSchedule
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
