@@ -43,6 +43,7 @@ from tussock.jobs.sources.kafka_cluster import (
     CLIENT,
     SERVERS,
     PartitionNow,
+    away_error,
     client_settings,
     partitions_now,
     starting_offsets,
@@ -93,6 +94,7 @@ _PASSED = (
     "fetchOffset.numRetries",
 )
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
+_LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")
 _NOMINAL_BYTES = 1024  # assumed size of a record, for bounds in bytes: Kafka reports no sizes
 GONE = ""  # the topic id of a deleted partition that the user chose to skip
 
@@ -266,21 +268,22 @@ class KafkaTopics(UnchangingInput):
         return rows.select(*(f.name for f in source.fields))
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
-        """Return LostOffsetsError if a partition lost records during the read; None for other errors."""
+        """Return LostOffsetsError if a partition lost records during the read, SourceAwayError if brokers deny access.
+
+        None for other errors.
+        """
         if not isinstance(error, spark_errors()):
             return None
-        if not any(
-            said in str(error)
-            for said in ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")
-        ):
-            return None
+        text = str(error)
+        if not any(said in text for said in _LOST):
+            return away_error(source, text)
         now = partitions_now(source, again=True)
         try:
             for pinned in _decode_document(document):
                 _require_there(pinned.offsets, now)
         except LostOffsetsError as lost:
             return lost
-        return None
+        return away_error(source, text)
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         number, offset = file_of(row_id), position_of(row_id)

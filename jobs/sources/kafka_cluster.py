@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kafka_errors import (
     KafkaDeniedError,
@@ -30,6 +31,8 @@ _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
 _ANY_VARIABLE = re.compile(r"\$\{(\w+):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 _OF_OPTIONS = ("ConfigException", "IllegalArgumentException", "LoginException", "NoSuchFileException")
+_OF_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "BrokerNotAvailableException")
+_EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+Exception): ([^\n]*)")
 _NO_HOST = "No resolvable bootstrap urls"  # a ConfigException of the client, although a name server may be away
 _ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
 
@@ -185,6 +188,14 @@ def error_of(source: CreateSource, kind: str, reason: str) -> TussockError:
     if kind in _OF_OPTIONS and _NO_HOST not in reason:
         return KafkaOptionError(source.name, f"{kind}: {reason}")
     return KafkaUnavailableError(source.name, servers, f"{kind}: {reason}")
+
+
+def away_error(source: CreateSource, text: str) -> SourceAwayError | None:
+    """Return the error of brokers that deny access or are away, from the text of a failed read; None for others."""
+    for kind, reason in _EXCEPTION.findall(text):
+        if isinstance(error := error_of(source, kind, reason), KafkaDeniedError) or kind in _OF_AWAY:
+            return SourceAwayError(source.name, "", str(error))
+    return None
 
 
 def _spark_jvm(source: CreateSource) -> Any:

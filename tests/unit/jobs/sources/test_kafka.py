@@ -22,7 +22,7 @@ from tussock.jobs.sources.kafka import (
     _skip_partition,
     _waiting_ranges,
 )
-from tussock.jobs.sources.kafka_cluster import PartitionNow, error_of, partitions_now
+from tussock.jobs.sources.kafka_cluster import PartitionNow, away_error, error_of, partitions_now
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
@@ -266,3 +266,30 @@ def test_only_brokers_that_do_not_answer_are_tried_again(kind: str, reason: str,
     translated = error_of(source(), kind, reason)
     assert type(translated) is error
     assert isinstance(translated, InputError) == (error is not KafkaUnavailableError)
+
+
+JOB = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: (TID 9):"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]\n\tat …",
+            "denies access: TopicAuthorizationException: Not authorized to access topics: [t]. The login",
+        ),
+        (
+            "x\nCaused by: org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired.",
+            "did not answer: TimeoutException: Timeout of 60000ms expired. Nothing was read",
+        ),
+        ("org.apache.kafka.common.errors.RecordTooLargeException: 12 bytes", None),
+        ("java.lang.OutOfMemoryError: Java heap space", None),
+    ],
+)
+def test_brokers_that_deny_a_read_or_are_away_let_the_source_wait(text: str, expected: str | None) -> None:
+    """Otherwise the message would suggest to pass over records that are still there."""
+    error = away_error(source(), f"{JOB} {text}")
+    assert (error is None) == (expected is None)
+    if error is not None and expected is not None:
+        assert expected in str(error)
+        assert "skip" not in str(error)
