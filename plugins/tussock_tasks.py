@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseHook, BaseOperator
 from tussock_airflow import AirflowException, AirflowFailException
 from tussock_steps import airflow_home, open_pipeline_store, pipelines_folder
 from tussock_turn import IN_ORDER, branch_in
 
 from tussock.jobs.delta.delta_packages import with_delta
-from tussock.jobs.operations.code_archive import PACKAGE, build_archive
+from tussock.jobs.operations.code_archive import PACKAGE, archive_pipeline, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.row_values import printed_error, prints_rows
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
 
 SPARK_CONNECTION = "spark_default"
+_BROUGHT = "pipelines"  # the folder of a job's archives in a container
 BIN = Path(sys.executable).parent
 
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # keeps task logs readable
@@ -68,6 +69,7 @@ class SubmitJob(SparkSubmitOperator):
             **more,
         )
         self.pipeline, self.pipeline_name, self.job = pipeline, pipeline.name, job
+        self.durable = False  # a retry submits the job again instead of following the first one: jobs may run twice
         self.folder: Path | None = None  # of the pipeline's files; None: the deployed ones
 
     def submit(self, context: Any, arguments: list[str]) -> None:
@@ -76,7 +78,8 @@ class SubmitJob(SparkSubmitOperator):
         Raises AirflowException if it fails. The task's log contains the job's command and its last lines. The error
         itself contains neither, since notifiers send it and the command may contain credentials.
         """
-        self.py_files = str(build_archive(airflow_home() / ".airflow" / "code"))
+        archives = airflow_home() / ".airflow" / "code"
+        self.py_files = str(build_archive(archives))
         log_level = os.environ.get(
             "TUSSOCK_LOG", "INFO"
         )  # passed on to driver and workers (tussock.jobs.settings.logs)
@@ -91,14 +94,26 @@ class SubmitJob(SparkSubmitOperator):
         }
         places = (("--env", self.pipeline.environment), ("--branch", branch_in(context)))
         where = [word for option, value in places if value for word in (option, value)]
-        folder = str(self.folder or pipelines_folder() / self.pipeline.name)
-        self.application_args = [self.job, "--pipeline", folder, *where, *arguments]
+        folder = self.folder or pipelines_folder() / self.pipeline.name
+        if _has_remote_driver():  # the driver's host has no folder of the pipeline
+            self._archives = f"{archive_pipeline(archives, folder)}#{_BROUGHT}"
+            folder = Path(_BROUGHT) / folder.name
+        self.application_args = [self.job, "--pipeline", str(folder), *where, *arguments]
         try:
             super().execute(context)
         except AirflowException as err:
             code = re.search(r"Error code is: (-?\d+)", str(err))
             ended = f"ended with exit code {code[1]}" if code else "failed"
             raise AirflowException(f"The Spark job {ended}. The log of this task has the reason.") from err
+
+
+def _has_remote_driver() -> bool:
+    """Return whether the connection's deploy mode is `cluster`."""
+    try:
+        extra = BaseHook.get_connection(SPARK_CONNECTION).extra_dejson
+    except AirflowException:  # the operator reports it
+        return False
+    return bool(extra.get("deploy-mode") == "cluster")
 
 
 @contextmanager

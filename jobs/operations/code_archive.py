@@ -1,9 +1,13 @@
-"""The code archive of a Spark job: the package `tussock` as one zip, so that workers run exactly the submitted code."""
+"""Archives that a Spark job brings along: the package `tussock`, and in cluster mode the folder of its pipeline.
+
+So workers run exactly the submitted code, and a driver on another host has the pipeline's files.
+"""
 
 import hashlib
 import io
 import os
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import tussock
@@ -23,12 +27,22 @@ def build_archive(folder: Path, package: Path = PACKAGE) -> Path:
     Cost: reads several hundred small files.
     """
     files = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
+    return _write_archive(folder, "tussock", package, files)
+
+
+def archive_pipeline(folder: Path, pipeline: Path) -> Path:
+    """Write the zip of a pipeline's folder to `folder`, as `build_archive`. Inside, it has the folder's name."""
+    files = [file for file in pipeline.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    return _write_archive(folder, pipeline.name, pipeline, files)
+
+
+def _write_archive(folder: Path, name: str, root: Path, files: Iterable[Path]) -> Path:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(files):
-            archive.writestr(zipfile.ZipInfo(f"tussock/{path.relative_to(package)}", _EPOCH_OF_ZIP), path.read_bytes())
+            archive.writestr(zipfile.ZipInfo(f"{name}/{path.relative_to(root)}", _EPOCH_OF_ZIP), path.read_bytes())
     data = buffer.getvalue()
-    target = folder / f"tussock-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    target = folder / f"{name}-{hashlib.sha256(data).hexdigest()[:16]}.zip"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(f".{os.getpid()}")  # two tasks may build the archive concurrently

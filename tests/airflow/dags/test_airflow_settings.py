@@ -1,8 +1,10 @@
 """The settings of `[airflow]` and `[notify]` in the DAGs, and the messages that notifiers send."""
 
 import asyncio
+import json
 import socketserver
 import threading
+import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
 from email import message_from_bytes, policy
@@ -124,6 +126,32 @@ def test_a_message_about_a_failed_job_has_its_exit_code_and_no_credentials(
         task.submit({}, [])
     assert str(error.value) == "The Spark job ended with exit code 137. The log of this task has the reason."
     assert "session.token=of-mine" in str(error.value.__cause__), "the log has it"
+
+
+def test_a_job_whose_driver_runs_in_the_cluster_brings_the_pipeline_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(
+        SparkSubmitHook, "submit", lambda hook, script, **_: commands.append(hook._build_spark_submit_command(script))
+    )
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    pipeline = pipeline_of(tmp_path, "")
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(pipeline.folder.parent))
+    for mode in ("client", "cluster"):
+        connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+        run_actors(pipeline).submit({}, [])
+    client, cluster = commands
+    assert client[client.index("--pipeline") + 1] == str(pipeline.folder)
+    assert "--archives" not in client
+    archive, place = cluster[cluster.index("--archives") + 1].split("#")
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(tmp_path / "container" / place)
+    brought = tmp_path / "container" / cluster[cluster.index("--pipeline") + 1]
+    assert {file.name: file.read_bytes() for file in brought.iterdir()} == {
+        file.name: file.read_bytes() for file in pipeline.folder.iterdir()
+    }
 
 
 class _Mail(socketserver.StreamRequestHandler):

@@ -122,7 +122,8 @@ def test_an_epoch_has_the_same_rows_with_other_settings_of_spark(
     assert totals(store) == expected_totals(range(300))
 
 
-def test_a_run_of_airflow_submits_its_epoch_to_yarn(hadoop: Hadoop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_a_run_of_airflow_submits_its_epoch_to_yarn(mode: str, hadoop: Hadoop, tmp_path: Path) -> None:
     """`airflow dags test` with the connection of docs/clusters.md; the tasks submit, check and publish."""
     pipeline = new_pipeline(tmp_path, store := str(tmp_path / "store"))
     toml = pipeline / "pipeline.toml"
@@ -132,12 +133,14 @@ def test_a_run_of_airflow_submits_its_epoch_to_yarn(hadoop: Hadoop, tmp_path: Pa
         **hadoop.environment(),
         **airflow_environment(tmp_path / "home"),
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "yarn"}',
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+            {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}
+        ),
     }
     command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_shop"]
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-6000:]
-    assert "--master yarn" in ran.stdout + ran.stderr
+    assert f"--master yarn --deploy-mode {mode}" in " ".join((ran.stdout + ran.stderr).split())
     with Session(store, create=False) as session:
         assert session.read("per_shop").num_rows == 10, "the run published its epoch"
     assert totals(store) == expected_totals(range(300))
