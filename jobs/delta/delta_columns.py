@@ -34,7 +34,7 @@ class Mapped(msgspec.Struct, frozen=True):
     stored: str
     is_partition: bool
     type: str  # the log's type name if the type is unsupported
-    stored_type: str  # the type with the names of struct fields in files
+    stored_type: str  # the type in files: with their names of struct fields, and their type of leaves
     char_note: str = ""  # its declared type if that contains char(n) or varchar(n); see char_padding.py
 
     def stored_as(self, declared: str) -> str:
@@ -44,7 +44,7 @@ class Mapped(msgspec.Struct, frozen=True):
         """
         if self.type == self.stored_type:
             return declared
-        return type_name(_rename_fields(arrow_type(declared), arrow_type(self.type), arrow_type(self.stored_type)))
+        return type_name(_type_in_files(arrow_type(declared), arrow_type(self.type), arrow_type(self.stored_type)))
 
 
 def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
@@ -97,10 +97,10 @@ def _type_of(kind: Any, *, stored: bool) -> str:
     return map_name(_type_of(kind["keyType"], stored=stored), _type_of(kind["valueType"], stored=stored))
 
 
-def _rename_fields(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """Rename the fields of a type.
+def _type_in_files(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    """Return a declared type with the names of struct fields in files, and with their leaves that differ.
 
-    `stored` has the new names, at the positions of `table`; fields match by name, ignoring case.
+    `stored` has these, at the positions of `table`; fields match by name, ignoring case.
     """
     kinds = pa.types
     if declared == VARIANT:
@@ -110,13 +110,13 @@ def _rename_fields(declared: pa.DataType, table: pa.DataType, stored: pa.DataTyp
         pairs = [(field, places.get(field.name.lower())) for field in declared]
         return pa.struct(
             [
-                f if i is None else pa.field(stored[i].name, _rename_fields(f.type, table[i].type, stored[i].type))
+                f if i is None else pa.field(stored[i].name, _type_in_files(f.type, table[i].type, stored[i].type))
                 for f, i in pairs
             ]
         )
     if kinds.is_map(declared) and kinds.is_map(table):
-        key = _rename_fields(declared.key_type, table.key_type, stored.key_type)
-        return pa.map_(key, _rename_fields(declared.item_type, table.item_type, stored.item_type))
+        key = _type_in_files(declared.key_type, table.key_type, stored.key_type)
+        return pa.map_(key, _type_in_files(declared.item_type, table.item_type, stored.item_type))
     if kinds.is_list(declared) and kinds.is_list(table):
-        return pa.list_(_rename_fields(declared.value_type, table.value_type, stored.value_type))
-    return declared
+        return pa.list_(_type_in_files(declared.value_type, table.value_type, stored.value_type))
+    return declared if table == stored else stored

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.jobs.delta.delta_columns import Mapped
+from tussock.statestore.nested import rebuild_leaves, relabel_column
 from tussock.statestore.types import array_name, map_name, struct_name
 
 if TYPE_CHECKING:
@@ -19,8 +22,16 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
-#: The types without arguments whose names differ. Spark's Iceberg reads timestamps in the same way.
-_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "time": "time(6)"}
+#: The types without arguments whose names differ. Spark's Iceberg reads timestamps and UUIDs in the same way.
+_NAMES = {
+    "long": "bigint",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "time": "time(6)",
+    "uuid": "string",
+}
+_HEX = np.array([list(b"%02x" % byte) for byte in range(256)], np.uint8)
+_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]  # of a UUID's text; the others are dashes
 
 
 def type_text(kind: "IcebergType", names: Mapping[int, str] = MappingProxyType({})) -> str:
@@ -116,7 +127,38 @@ def _stored_text(kind: "IcebergType", field: pa.Field, mapped: Sequence["MappedF
         case of.MapType() if kinds.is_map(stored):
             key = _stored_text(kind.key_type, stored.key_field, _mapped_below(mapped, "key"))
             return map_name(key, _stored_text(kind.value_type, stored.item_field, _mapped_below(mapped, "value")))
-    return type_text(kind)
+    return type_in_files(kind)
+
+
+def type_in_files(kind: "IcebergType") -> str:
+    """Return the type of a column that is not nested in data files and delete files: a UUID is its 16 bytes."""
+    return "binary" if str(kind) == "uuid" else type_text(kind)
+
+
+def texts_of_uuids(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Convert the UUIDs in a column, at any depth, from bytes to texts. Other values stay unchanged.
+
+    Args:
+        column: as `type_in_files`, or as pyiceberg reads it.
+        kind: the declared type.
+    """
+
+    def convert(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
+        is_uuid = values.type in (pa.binary(), pa.binary(16)) and pa.types.is_string(wanted)
+        return _uuid_texts(values) if is_uuid else relabel_column(values, wanted)
+
+    return pa.chunked_array([rebuild_leaves(chunk, kind, convert) for chunk in column.chunks], kind)
+
+
+def _uuid_texts(values: pa.Array) -> pa.StringArray:
+    fixed = values.cast(pa.binary(16))
+    numbers = np.frombuffer(fixed.buffers()[1], np.uint8)[16 * fixed.offset :][: 16 * len(fixed)]
+    texts = np.full((len(fixed), 36), ord("-"), np.uint8)
+    texts[:, _DIGITS] = _HEX[numbers].reshape(len(fixed), 32)
+    made = pa.FixedSizeBinaryArray.from_buffers(pa.binary(36), len(fixed), [None, pa.py_buffer(texts)])
+    return pc.if_else(fixed.is_null(), None, made.cast(pa.binary()).cast(pa.string()))
 
 
 def _fields_by_id(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _DATA, _POSITIONS, _EQUALITY = 0, 1, 2  # the content of a file
 _PATH_COLUMN = 2147483546  # the field id of `file_path` in position deletes
+_AZURE = frozenset({"abfs", "abfss", "wasb", "wasbs"})  # the schemes of other programs for a container of Azure
 
 
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -281,10 +282,20 @@ def _operation(snapshot: "Snapshot") -> str:
 
 
 def normal_path_of(path: str) -> str:
-    """Return a path of the metadata in the form of source files: `/a/b` or `s3://bucket/a`."""
+    """Return a path of the metadata in the form of source files: `/a/b`, `s3://bucket/a` or `az://container/a`."""
     scheme, colon, rest = path.partition(":")
     if not colon or "/" in scheme:
         return path
     if scheme == "file":
         return "/" + rest.lstrip("/")
+    if scheme in _AZURE:
+        container, _, name = rest.removeprefix("//").partition("/")
+        return f"az://{container.partition('@')[0]}/{name}"
     return f"s3:{rest}" if scheme in ("s3a", "s3n") else path
+
+
+def azure_account_of(path: str) -> str | None:
+    """Return the storage account in an address such as `abfss://container@account.dfs.core.windows.net/a`, or None."""
+    scheme, _, rest = path.partition("://")
+    host = rest.partition("/")[0].partition("@")[2]
+    return host.partition(".")[0] or None if scheme in _AZURE else None

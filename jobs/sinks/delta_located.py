@@ -347,7 +347,8 @@ class DeltaLocatedSink(DeltaRsSink):
         if name.startswith("/") or "://" in name or ".." in name.split("/"):
             raise ForeignTableError(self.place, f"contains the file {name!r}, which is outside of its folder")
         with self._location.open_file(f"{self._folder}/{name}") as file:
-            return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
+            reader = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")  # nanoseconds end in the year 2262
+            return reader.read(columns=None if columns is None else list(columns))
 
     def _read_adds(self, version: int) -> dict[str, Action]:
         return read_adds(self._objects, self._folder, version)
@@ -435,7 +436,8 @@ class DeltaLocatedSink(DeltaRsSink):
         return len(chosen), len(new)
 
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
-        rows = self._read_file(json.loads(file.note), None)
+        schema = delta_schema(self._outline)  # other programs write other Arrow types of the same columns
+        rows = self._read_file(json.loads(file.note), schema.names).cast(schema)
         if file.deleted:
             dead = pa.array(list(file.deleted), pa.int64())
             places = pa.array(range(rows.num_rows), pa.int64())

@@ -68,6 +68,7 @@ from tussock.jobs.sinks.iceberg_outline import (
     partitions_of,
     published_schema,
     set_identifiers,
+    written_schema,
 )
 from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of, whole_files
 from tussock.jobs.sinks.locators import locator_folder
@@ -508,7 +509,8 @@ class IcebergSink:
             keys = locator.keys_of_files(chosen)
             edit.drop_files(chosen)
             writer = self._writer(transaction, table, epoch)
-            parts = (self._live_rows(file, keys[file.number]) for file in chosen)
+            schema = written_schema(table.schema())  # other programs write other Arrow types of the same columns
+            parts = (self._live_rows(file, keys[file.number], schema) for file in chosen)
             written = [file for part in whole_files(parts) for file in writer.write_rows(part)]
             new = [replace(file, keys=one_array(file.keys.column(0))) for file in written]
             going = {file.number for file in chosen}
@@ -525,8 +527,8 @@ class IcebergSink:
             )
         return len(chosen), len(new)
 
-    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
-        rows = self._read_file(file.path, None)
+    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray, schema: pa.Schema) -> RowsWithKeys:
+        rows = self._read_file(file.path, schema.names).cast(schema)
         if file.deleted:
             dead = pa.array(file.deleted.to_array(), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(pa.array(np.arange(rows.num_rows)), value_set=dead)))

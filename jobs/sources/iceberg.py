@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.catalogs import CatalogAddress
-from tussock.jobs.iceberg.iceberg_types import struct_fields_of, type_text
-from tussock.jobs.iceberg.table_files import LakePiece, TableFiles, normal_path_of
+from tussock.jobs.iceberg.iceberg_types import struct_fields_of, texts_of_uuids, type_text
+from tussock.jobs.iceberg.table_files import LakePiece, TableFiles, azure_account_of, normal_path_of
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -76,7 +76,7 @@ from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, SnapshotPorti
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
-from tussock.statestore.nested import relabel_column
+from tussock.statestore.objectstore.open import REMOTE
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 
 _CATALOG, _TABLE, _BRANCH, _ROLLBACKS = "catalog", "table", "branch", "rollbacks"
 _MAIN, _HOLD, _FOLLOW = "main", "hold", "follow"
+_ACCOUNT = "account"
 _OF_CATALOG = "catalog."
 OPTIONS = (_CATALOG, _TABLE, _BRANCH, KEY, _ROLLBACKS, FOLDERS, *STORE_OPTIONS)
 #: Properties of REST catalogs whose names alone do not identify a credential.
@@ -135,7 +136,7 @@ class IcebergTables(ChangingRows):
             reason = f"expected '{_HOLD}' (hold the source if its table is rolled back) or '{_FOLLOW}' (follow it)"
             raise BadOptionError(source.name, _ROLLBACKS, source.options[_ROLLBACKS], reason)
         for folder in filter(None, map(str.strip, source.options.get(FOLDERS, "").split(","))):
-            if not folder.startswith(("/", "s3://")):
+            if not folder.startswith(("/", *REMOTE)):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, FOLDERS, source.options[FOLDERS], reason)
         if KEY in source.options and not key_columns(source):
@@ -253,7 +254,7 @@ class IcebergTables(ChangingRows):
         except (ValueError, FileNotFoundError) as err:
             raise IcebergReadError(item, f"pyiceberg cannot read it: {err}.") from err
         kinds = [arrow_type(field.type) for field in source.fields]
-        columns = [relabel_column(rows[name].cast(kind), kind) for name, kind in zip(names, kinds, strict=True)]
+        columns = [texts_of_uuids(rows[name], kind) for name, kind in zip(names, kinds, strict=True)]
         return frame_of(session, pa.table(columns, [field.name for field in source.fields]))
 
     # --- taken input --------------------------------------------------------------------------------------------------
@@ -319,14 +320,21 @@ def _place_of(source: CreateSource) -> str:
     return f"{source.options[_CATALOG]}.{source.options[_TABLE]}"
 
 
-def _address_of(source: CreateSource) -> CatalogAddress:
+def _address_of(source: CreateSource, server: Mapping[str, str]) -> CatalogAddress:
     own = {o.removeprefix(_OF_CATALOG): v for o, v in source.options.items() if o.startswith(_OF_CATALOG)}
     of_bucket = {name: source.options[o] for o, name in _OF_BUCKET.items() if o in source.options}
-    return CatalogAddress(source.options[_CATALOG], {"init_catalog_tables": "false", **of_bucket, **own})
+    return CatalogAddress(source.options[_CATALOG], {"init_catalog_tables": "false", **server, **of_bucket, **own})
 
 
 def _load_table(source: CreateSource) -> "Table":
-    return _address_of(source).load_table(source.options[_TABLE])
+    from tussock.jobs.iceberg.object_io import io_properties
+
+    server = io_properties({o: source.options[o] for o in STORE_OPTIONS if o in source.options})
+    table = _address_of(source, server).load_table(source.options[_TABLE])
+    account = azure_account_of(table.metadata_location)
+    if account is not None and account != source.options.get(_ACCOUNT):
+        raise MissingOptionError(source.name, _ACCOUNT, f"its table is in the storage account {account!r}")
+    return table
 
 
 def _find_newest(source: CreateSource, table: "Table", *, required: bool) -> "Snapshot | None":
@@ -383,10 +391,22 @@ def _bind_columns(source: CreateSource, schema: "Schema", snapshot: int, before:
 
 def _misfit_of(declared: Field, table_type: str) -> Misfit | None:
     try:
-        stored = arrow_type(table_type)
+        stored = _as_in_files(arrow_type(table_type))
     except UnsupportedTypeError:
         return Misfit(declared.name, table_type, declared.type)
     return find_misfit(stored, arrow_type(declared.type), declared.name, may_lack=False)
+
+
+def _as_in_files(kind: pa.DataType) -> pa.DataType:
+    """Return a type of Tussock with the unit that times of day have in files."""
+    kinds = pa.types
+    if kinds.is_struct(kind):
+        return pa.struct([field.with_type(_as_in_files(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(_as_in_files(kind.key_type), _as_in_files(kind.item_type))
+    if kinds.is_list(kind):
+        return pa.list_(_as_in_files(kind.value_type))
+    return pa.time64("us") if kinds.is_time(kind) else kind
 
 
 def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:

@@ -26,7 +26,13 @@ from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import partition_column
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.deletion_vectors import positions_of_vector
-from tussock.jobs.iceberg.iceberg_types import column_in_file, constant_of_column, name_in_file, type_text
+from tussock.jobs.iceberg.iceberg_types import (
+    column_in_file,
+    constant_of_column,
+    name_in_file,
+    texts_of_uuids,
+    type_in_files,
+)
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -43,7 +49,6 @@ from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, files_between, rows_between
 from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.nested import relabel_column
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import arrow_type
@@ -157,7 +162,7 @@ class _Cutter:
         by_id = {field.field_id: field for field in schema.fields}
         self._columns = [by_id[pinned.columns.ids[field.name.lower()]] for field in source.fields]
         self._names = pinned.columns.fields
-        self._types = {f.field_id: type_text(f.field_type) for s in schemas.values() for f in s.fields}
+        self._types = {f.field_id: type_in_files(f.field_type) for s in schemas.values() for f in s.fields}
         self._mapped = tuple(table.name_mapping() or schema.name_mapping)
 
     def cut_piece(self, piece: LakePiece) -> list[IcebergPart]:
@@ -260,7 +265,7 @@ def _chunk_of(source: CreateSource, part: IcebergPart, split: Split, columns: Se
             text = None if text is None else text.removesuffix("+00:00")
             made.append(partition_column(text, kind, rows.num_rows))
         else:
-            made.append(relabel_column(rows.column(names[part.columns[c].stored]), kind))
+            made.append(texts_of_uuids(rows.column(names[part.columns[c].stored]), kind))
     chunk = make_chunk(made, pa.array(weights))
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
 

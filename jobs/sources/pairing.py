@@ -40,6 +40,8 @@ def find_misfit(file_type: pa.DataType, declared: pa.DataType, path: str, *, may
     Returns: None if every value of the file's type is a value of the declared type with the same meaning.
     """
     kinds = pa.types
+    if isinstance(file_type, pa.BaseExtensionType):  # a file may name one in Arrow's note on its types
+        return find_misfit(file_type.storage_type, declared, path, may_lack=may_lack)
     if kinds.is_null(file_type):  # only NULLs
         return None
     if declared == VARIANT or not (is_nested(file_type) and is_nested(declared)):

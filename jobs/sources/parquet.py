@@ -613,6 +613,8 @@ def _reads_as(file_type: pa.DataType, declared: str, options: Mapping[str, str])
 def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
     """Convert a column to exactly the declared type. The caller checks strings and digits below the microsecond."""
     target = arrow_type(declared)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):

@@ -17,7 +17,7 @@ from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.publication import tidy_tables
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import as_s3
 
 NAMES = ("orders", "by_shop", "events")
 DAY_MS = 86_400_000
@@ -51,7 +51,8 @@ def rows_of(table: pa.Table) -> Sequence[tuple[object, ...]]:
 
 def iceberg_rows(store: ObjectStore, folder: Path, copy: Path, name: str) -> Sequence[tuple[object, ...]]:
     """The rows of a table: pyiceberg lists the files, and Arrow reads copies of them without the deleted positions."""
-    io = {} if isinstance(store, LocalObjectStore) else properties_of(store)
+    bucket = as_s3(store)
+    io = {"s3.endpoint": bucket.address.endpoint or ""} if bucket is not None else properties_of(store)
     table = load_catalog("lake", type="sql", uri=f"sqlite:///{folder}/shop/catalog/catalog.db", **io).load_table(
         f"tussock.{name}"
     )

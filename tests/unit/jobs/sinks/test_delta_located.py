@@ -150,6 +150,25 @@ def test_upkeep_moves_rows_and_locator_together(shop: Shop, monkeypatch: pytest.
     assert not any("metaData" in action for commit in commits[1:] for action in commit), "hidden keys moved along"
 
 
+def test_upkeep_joins_files_of_spark_with_own_ones(shop: Shop) -> None:
+    """Spark writes timestamps as INT96, which Arrow reads as nanoseconds without a zone."""
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+        shop.publish()
+    table = table_of(shop, "orders")
+    table.optimize.compact()
+    table.update_incremental()
+    (file,) = (uri.removeprefix("file://") for uri in table.file_uris())
+    pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+        shop.publish()
+    tidy_tables(shop.meta, shop.settings, 0)
+    check(shop)
+
+
 def test_each_tenth_version_has_a_checkpoint_from_which_the_table_can_be_read(shop: Shop) -> None:
     shop.settings = msgspec.structs.replace(shop.settings, relations=("orders",))
     for _ in range(10):
