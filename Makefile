@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo postgres-demo up unit test test-deep truth matrix check bench bench-store secrets containers docs site tutorial wheel \
+.PHONY: help setup demo postgres-demo lake-demo up unit test test-deep truth matrix check bench bench-store secrets containers docs site tutorial wheel \
 	clean lock
 
 help: ## list the commands
@@ -23,6 +23,9 @@ demo: setup ## run days of real flights through Airflow, and compare every view 
 
 postgres-demo: setup ## read tables of a Postgres server, and publish views to it, on a server of its own
 	@python scripts/postgres_demo.py
+
+lake-demo: setup ## publish days of orders as Iceberg and Delta tables, and query them with DuckDB and Spark
+	@python scripts/lake_demo.py
 
 up: setup ## start Airflow on http://localhost:8080, for this machine only, and print its password
 	@scripts/airflow.sh up

@@ -11,7 +11,7 @@ A row is identified by the columns of the option `key`. Without the option, all 
 are counted (RowDigest, NumberCopies).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -74,6 +74,7 @@ from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, SnapshotPortion, next_portion
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
+from tussock.statestore.extras import extras_named
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.open import REMOTE
@@ -327,7 +328,8 @@ def _address_of(source: CreateSource, server: Mapping[str, str]) -> CatalogAddre
 
 
 def _load_table(source: CreateSource) -> "Table":
-    from tussock.jobs.iceberg.object_io import io_properties
+    with extras_named():
+        from tussock.jobs.iceberg.object_io import io_properties
 
     server = io_properties({o: source.options[o] for o in STORE_OPTIONS if o in source.options})
     table = _address_of(source, server).load_table(source.options[_TABLE])

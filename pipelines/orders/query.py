@@ -1,6 +1,7 @@
 """Query the published tables of the pipeline `orders` with DuckDB: by day, from Iceberg and from Delta.
 
     python pipelines/orders/query.py --tables .tussock/orders
+    python pipelines/orders/query.py --spark       # and by Spark, from Delta
 
 Both tables of a view contain the same epoch, so the answers are equal.
 """
@@ -29,11 +30,27 @@ def read_delta(tables: Path, name: str) -> pa.Table:
     return pa.table(reader.execute(f"SELECT * FROM {name}").read_all())
 
 
+def ask_spark(tables: Path) -> list[tuple[object, ...]]:
+    """Return Spark's answer from the Delta table. Spark fetches Delta's packages at the first use."""
+    from tussock.jobs.delta.delta_packages import with_delta
+    from tussock.jobs.spark.session import spark_session
+
+    with spark_session(settings=with_delta({"spark.sql.shuffle.partitions": "2"})) as spark:
+        spark.read.format("delta").load(str(tables / "delta" / "orders_by_day")).createOrReplaceTempView(
+            "orders_by_day"
+        )
+        answer = spark.sql(QUERY)
+        answer.show()
+        return [tuple(row) for row in answer.collect()]
+
+
 def main() -> None:
-    """Print the answers of both."""
+    """Print the answers, and compare them."""
     parser = argparse.ArgumentParser(description="Query the published tables of the pipeline `orders`.")
     parser.add_argument("--tables", type=Path, default=Path(".tussock/orders"), help="folder of the tables")
-    tables = parser.parse_args().tables.absolute()
+    parser.add_argument("--spark", action="store_true", help="query with Spark too")
+    options = parser.parse_args()
+    tables = options.tables.absolute()
     answers = []
     for kind, orders_by_day in (
         ("Iceberg", read_iceberg(tables, "orders_by_day")),
@@ -44,7 +61,11 @@ def main() -> None:
             answer = connection.sql(QUERY)
             print(f"{kind}:\n{answer}")
             answers.append(answer.fetchall())
-    assert answers[0] == answers[1], "the two tables differ"
+    if options.spark:
+        print("Delta, by Spark:", flush=True)
+        answers.append(ask_spark(tables))
+    assert all(answer == answers[0] for answer in answers), "the answers differ"
+    print(f"{len(answers)} equal answers")
 
 
 if __name__ == "__main__":

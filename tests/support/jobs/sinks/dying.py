@@ -16,21 +16,28 @@ class KilledError(BaseException):
 
 
 class Requests:
-    """Counts the moments before and after each request."""
+    """Counts the moments before and after each request. At one of them, others may look."""
 
-    def __init__(self, dies_at: int) -> None:
+    def __init__(self, dies_at: int, looks_at: int, look: Callable[[], None]) -> None:
         self.dies_at, self.count = dies_at, 0
+        self._looks_at, self._look = looks_at, look
 
     def pass_moment(self) -> None:
         self.count += 1
+        if self.count == self._looks_at:
+            self._look()
         if self.count > self.dies_at:
             raise KilledError
 
 
 @contextmanager
-def dying(actions: Actions, at: int) -> Iterator[Requests]:
-    """Within the block, a publish dies at moment number `at`, and each later request too."""
-    requests = Requests(at)
+def dying(actions: Actions, at: int, looks_at: int = 0, look: Callable[[], None] = lambda: None) -> Iterator[Requests]:
+    """Within the block, a publish dies at moment number `at`, and each later request too.
+
+    Args:
+        looks_at, look: the number of a moment, and a reader that runs at it.
+    """
+    requests = Requests(at, looks_at, look)
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:

@@ -3,9 +3,8 @@
 A reader of tags reads two Iceberg tables all the while: at each tag that both have, one is computed from the other.
 """
 
+import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
 from sqlalchemy.exc import OperationalError
 
+import tussock.jobs.sinks.delta_located
+import tussock.jobs.sinks.iceberg  # noqa: F401 - pytest compiles both, as above
 from tests.support.jobs.sinks.dying import KilledError, dying
 from tests.support.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
 from tussock.jobs.iceberg.iceberg_errors import CatalogAwayError
@@ -77,27 +78,6 @@ class TagReader:
             self.torn.append((tag, found, expected))
         self.reads.append(tag)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Read in a thread until the block ends."""
-        ended = threading.Event()
-
-        def read_on() -> None:
-            while not ended.is_set():
-                try:
-                    self.look()
-                except Exception as err:
-                    self.torn.append(err)
-                    return
-
-        thread = threading.Thread(target=read_on)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join(60)
-
 
 def require_equal(shop: Shop, folder: Path, epochs: list[int]) -> None:
     """Both sinks have the rows of the model, and each epoch once."""
@@ -122,24 +102,35 @@ def require_equal(shop: Shop, folder: Path, epochs: list[int]) -> None:
 def test_no_kill_tears_repeats_or_loses_an_epoch_and_a_reader_of_tags_sees_one_moment(
     tmp_path: Path, kills: int
 ) -> None:
-    shop, random, reader = Shop(tmp_path, seed=7), np.random.default_rng(7), TagReader(tmp_path)
-    sinks, killed, epochs = sinks_in(tmp_path), 0, list[int]()
-    with reader.running():
-        while killed < kills:
-            shop.change()
-            epochs.append(shop.commit())
-            while True:
-                try:
-                    with dying(REQUESTS, int(random.integers(0, 120))):
-                        publish_sinks(open_meta(shop.address), sinks, sinks)
-                except KilledError:
-                    killed += 1
-                else:
-                    break
-            require_equal(shop, tmp_path, epochs)
-            print(f"{killed} kills, {len(epochs)} epochs, {len(reader.reads)} reads of two tables", flush=True)
-            assert not reader.torn, reader.torn[0]
+    left, seed = int(os.environ.get("LAKE_KILLS", kills)), 7
+    while left > 0:  # a new store now and then, because the metadata of a table grows with its snapshots
+        left -= kill_publishers(tmp_path / str(seed), seed, min(left, 40))
+        seed += 1
+
+
+def kill_publishers(folder: Path, seed: int, kills: int) -> int:
+    """Publish epochs until so many publishers have died. A reader looks at one moment of each publish."""
+    folder.mkdir()
+    shop, random, reader = Shop(folder, seed=seed), np.random.default_rng(seed), TagReader(folder)
+    sinks, killed, epochs = sinks_in(folder), 0, list[int]()
+    while killed < kills:
+        shop.change()
+        epochs.append(shop.commit())
+        while True:
+            dies_at, looks_at = int(random.integers(0, 70)), int(random.integers(1, 70))
+            try:
+                with dying(REQUESTS, dies_at, looks_at, reader.look):
+                    publish_sinks(open_meta(shop.address), sinks, sinks)
+            except KilledError:
+                killed += 1
+            else:
+                break
+        reader.look()
+        require_equal(shop, folder, epochs)
+        print(f"seed {seed}: {killed} kills, {len(epochs)} epochs, {len(reader.reads)} reads of two tables", flush=True)
+        assert not reader.torn, reader.torn[0]
     assert len(set(reader.reads)) > 1
+    return killed
 
 
 def test_a_sink_that_was_away_for_five_epochs_catches_up_in_one_step(tmp_path: Path) -> None:

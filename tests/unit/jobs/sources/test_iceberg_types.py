@@ -85,16 +85,24 @@ def batch_of(schema: Schema, ids: list[int], values: list[Any]) -> pa.Table:
     )
 
 
+def store_with_copy(folder: Path) -> MetaStore:
+    """A store that has followed the table once, without declared columns."""
+    source = describe_source(
+        CreateSource("s", "iceberg", (), options_of(folder / "lake")), lambda: pytest.fail("no Spark is needed")
+    )
+    meta = new_store(folder / "store")
+    append(meta, source, CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1), source.fields)))
+    advance(meta)
+    return meta
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_column_of_each_type_is_followed(tmp_path: Path, name: str) -> None:
     kind, values = CASES[name]
     schema = Schema(NestedField(1, "id", of.LongType()), NestedField(2, "x", kind))
     table = catalog_in(tmp_path / "lake").create_table(NAME, schema)
     table.append(batch_of(table.schema(), [0, 1, 2], values))
-    source = describe_source(CreateSource("s", "iceberg", (), options_of(tmp_path / "lake")), lambda: None)  # type: ignore[arg-type, return-value]
-    meta = new_store(tmp_path / "store")
-    append(meta, source, CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1), source.fields)))
-    advance(meta)
+    meta = store_with_copy(tmp_path)
     expected = [(i, in_view(value)) for i, value in enumerate(values)]
     assert counted(rows_in(meta)) == counted(expected)
     table.append(batch_of(table.schema(), [3], values[:1]))
@@ -109,10 +117,7 @@ def test_equality_deletes_compare_a_column_of_each_type(tmp_path: Path, name: st
     schema = Schema(NestedField(1, "id", of.LongType()), NestedField(2, "x", kind))
     table = catalog_in(tmp_path / "lake").create_table(NAME, schema)
     table.append(batch_of(table.schema(), [0, 1, 2], values))
-    source = describe_source(CreateSource("s", "iceberg", (), options_of(tmp_path / "lake")), lambda: None)  # type: ignore[arg-type, return-value]
-    meta = new_store(tmp_path / "store")
-    append(meta, source, CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1), source.fields)))
-    advance(meta)
+    meta = store_with_copy(tmp_path)
     commit_deletes(table, equal=batch_of(table.schema(), [0, 1], values[:2]).select(["x"]))
     advance(meta)
     assert counted(rows_in(meta)) == counted([(2, in_view(values[2]))])
