@@ -5,6 +5,8 @@ present columns. Files that other writers made, and that a table has adopted, ha
 assigns them.
 """
 
+import base64
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.delta.delta_columns import Mapped
+from tussock.jobs.delta.delta_log import partition_column
 from tussock.statestore.nested import rebuild_leaves, relabel_column
 from tussock.statestore.types import array_name, map_name, struct_name
 
@@ -118,7 +121,7 @@ def _stored_text(kind: "IcebergType", field: pa.Field, mapped: Sequence["MappedF
                 [
                     (there[0].name, _stored_text(f.field_type, *there))
                     if (there := by_id.get(f.field_id)) is not None
-                    else (_missing(f.field_id), type_text(f.field_type))
+                    else (_missing_field(f), type_text(f.field_type))
                     for f in kind.fields
                 ]
             )
@@ -180,6 +183,13 @@ def _mapped_below(mapped: Sequence["MappedField"], name: str) -> Sequence["Mappe
     return next((m.fields for m in mapped if name in m.names), ())
 
 
+def _missing_field(field: "NestedField") -> str:
+    """Return a name for a struct field that a file lacks. Raises LookupError if the field has a default value."""
+    if field.initial_default is not None:
+        raise LookupError(f"the field {field.name} of a struct has a default value, which is not supported")
+    return _missing(field.field_id)
+
+
 def _missing(field_id: int) -> str:
     """Return a name that no column of a file has."""
     return f"_no_field_{field_id}"
@@ -187,6 +197,28 @@ def _missing(field_id: int) -> str:
 
 def constant_of_column(values: Iterable[tuple[int, str | None]], column: "NestedField") -> str | None:
     """Return the constant text of a column that a file may lack: its partition value, else its initial default."""
-    if (value := dict(values).get(column.field_id)) is not None:
-        return value
-    return None if column.initial_default is None else str(column.initial_default)
+    by_id, default = dict(values), column.initial_default
+    if column.field_id in by_id:
+        return by_id[column.field_id]
+    if isinstance(default, bytes):
+        return base64.b64encode(default).decode()  # as in the text of a partition
+    return None if default is None else str(default)
+
+
+def constant_column(text: str | None, table_type: str, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    """Return a constant as a column.
+
+    Args:
+        text: from `constant_of_column`.
+        table_type: of the table's column, as in `type_text`.
+        kind: the declared type.
+    """
+    if text == "":  # NULL in Delta
+        value = pa.scalar(text, pa.string()).cast(kind)
+    elif text is not None and table_type == "binary":
+        value = pa.scalar(base64.b64decode(text), pa.binary()).cast(kind)
+    elif text is not None and pa.types.is_time(kind):
+        value = pa.scalar(dt.time.fromisoformat(text), pa.time64("us")).cast(kind)
+    else:
+        return partition_column(None if text is None else text.removesuffix("+00:00"), kind, rows)
+    return pa.chunked_array([pa.repeat(value, rows)], kind)

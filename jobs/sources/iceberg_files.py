@@ -23,11 +23,11 @@ from tussock.jobs.chunks.chunk import WEIGHT, make_chunk
 from tussock.jobs.chunks.digests import digests_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.delta.delta_columns import Mapped
-from tussock.jobs.delta.delta_log import partition_column
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.deletion_vectors import positions_of_vector
 from tussock.jobs.iceberg.iceberg_types import (
     column_in_file,
+    constant_column,
     constant_of_column,
     name_in_file,
     texts_of_uuids,
@@ -86,6 +86,7 @@ class EqualityColumn(msgspec.Struct, frozen=True):
     field_id: int
     stored: str | None  # its name in the data file; None: the file lacks it
     type: str
+    constant: str | None  # the text of its value if the file lacks it; None: NULL
 
 
 class IcebergPart(msgspec.Struct, frozen=True):
@@ -162,7 +163,7 @@ class _Cutter:
         by_id = {field.field_id: field for field in schema.fields}
         self._columns = [by_id[pinned.columns.ids[field.name.lower()]] for field in source.fields]
         self._names = pinned.columns.fields
-        self._types = {f.field_id: type_in_files(f.field_type) for s in schemas.values() for f in s.fields}
+        self._all_columns = {f.field_id: f for s in schemas.values() for f in s.fields}
         self._mapped = tuple(table.name_mapping() or schema.name_mapping)
 
     def cut_piece(self, piece: LakePiece) -> list[IcebergPart]:
@@ -182,7 +183,15 @@ class _Cutter:
                 for column, constant in zip(self._columns, constants, strict=True)
             )
             ids = sorted({i for _, deletes in piece.weights for d in deletes for i in d.equality_ids})
-            compared = tuple(EqualityColumn(i, name_in_file(i, schema, mapped), self._types[i]) for i in ids)
+            compared = tuple(
+                EqualityColumn(
+                    i,
+                    name_in_file(i, schema, mapped),
+                    type_in_files(self._all_columns[i].field_type),
+                    constant_of_column(piece.file.values, self._all_columns[i]),
+                )
+                for i in ids
+            )
             fields = _stored_fields(self._source, columns, range(len(columns)))
             if (reason := reason_of_file(file, fields, reading)) is not None:
                 raise IcebergReadError(self._item, f"only Spark can read file {file.path}: {reason}.")
@@ -254,16 +263,18 @@ def _chunk_of(source: CreateSource, part: IcebergPart, split: Split, columns: Se
     except NotPlain as err:
         raise IcebergReadError(part.item, f"only Spark can read file {split.file.path}: {err}.") from err
     positions = position_of(rows.column(len(fields)).to_numpy())
-    values = {c.field_id: pa.nulls(len(rows), arrow_type(c.type)) for c in part.compared if c.stored is None}
+    values = {
+        c.field_id: constant_column(c.constant, c.type, arrow_type(c.type), len(rows))
+        for c in part.compared
+        if c.stored is None
+    }
     values |= {c.field_id: rows.column(names[c.stored]) for c in part.compared if c.stored is not None}
     weights = _weights_of(source, part, positions, values)
     made = []
     for c in columns:
         kind = arrow_type(source.fields[c].type)
         if part.columns[c].is_partition:
-            text = part.constants[c]
-            text = None if text is None else text.removesuffix("+00:00")
-            made.append(partition_column(text, kind, rows.num_rows))
+            made.append(constant_column(part.constants[c], part.columns[c].type, kind, rows.num_rows))
         else:
             made.append(texts_of_uuids(rows.column(names[part.columns[c].stored]), kind))
     chunk = make_chunk(made, pa.array(weights))

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg import types as of
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
 from tests.support.jobs.driver.embedded import append, new_store, rows
-from tests.support.jobs.iceberg.tables import NAME, catalog_in, commit_deletes, options_of
+from tests.support.jobs.iceberg.tables import NAME, catalog_in, commit_deletes, commit_files, options_of
 from tests.unit.jobs.sources.test_iceberg import advance, counted
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
@@ -121,3 +122,32 @@ def test_equality_deletes_compare_a_column_of_each_type(tmp_path: Path, name: st
     commit_deletes(table, equal=batch_of(table.schema(), [0, 1], values[:2]).select(["x"]))
     advance(meta)
     assert counted(rows_in(meta)) == counted([(2, in_view(values[2]))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        (of.StringType(), ""),
+        (of.StringType(), "a b"),
+        (of.BinaryType(), b"\xff"),
+        (of.FixedType(2), b"ab"),
+        (of.TimeType(), dt.time(1, 2, 3, 4)),
+        (of.UUIDType(), ID),
+        (of.BooleanType(), False),
+        (of.DecimalType(9, 2), Decimal("-1.20")),
+        (of.TimestampType(), NOON),
+        (of.TimestamptzType(), NOON.replace(tzinfo=dt.UTC)),
+    ],
+    ids=str,
+)
+def test_files_without_a_column_have_its_default(tmp_path: Path, kind: IcebergType, default: Any) -> None:
+    schema = Schema(NestedField(1, "id", of.LongType()))
+    table = catalog_in(tmp_path / "lake").create_table(NAME, schema, properties={"format-version": "3"})
+    with table.update_schema() as update:
+        update.add_column("x", kind, default_value=default)
+    path = f"{table.location().removeprefix('file://')}/data/old.parquet"
+    Path(path).parent.mkdir()
+    old = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_table(pa.table({"id": [7]}, schema=old), path)
+    commit_files(table, f"file://{path}", replaces=False)
+    assert counted(rows_in(store_with_copy(tmp_path))) == counted([(7, in_view(default))])
