@@ -20,6 +20,7 @@ import pyarrow as pa
 from tussock.jobs.barriers.barrier import mutation_of
 from tussock.jobs.barriers.follow import epochs_of_parent
 from tussock.jobs.catalog.definition import in_order
+from tussock.jobs.facts.deployed import FileChange
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES, batch_ingest
@@ -58,8 +59,9 @@ class Merge:
         ended: the relations of the parent that they replace, or that the branch dropped.
         schemas: the schemas that the parent gets, and those that it loses.
         rows: stored rows of the adopted relations, by name; omits relations that were not counted.
-        digest: of the branch, its relations and their definitions, for an approval. It stays the same while the branch
-            follows its parent, so an approval may take its time.
+        digest: of the branch, its relations and their definitions, and of the pipeline's files, for an approval. It
+            stays the same while the branch follows its parent, so an approval may take its time.
+        files: the suites and sinks that differ from those of the parent's last deployment.
     """
 
     branch: str
@@ -69,6 +71,7 @@ class Merge:
     schemas: tuple[tuple[str, ...], tuple[str, ...]]
     rows: dict[str, int]
     digest: str
+    files: tuple[FileChange, ...] = ()
 
     @property
     def changes_parent(self) -> bool:

@@ -1,17 +1,20 @@
 """Branches of a store: create, list and end them."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tussock.jobs.barriers.moment import ALL
 from tussock.jobs.catalog.fed_tables import is_fed_by
 from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge, was_adopted
 from tussock.jobs.facts.branches import BranchFacts, facts_of_branch, list_branches
+from tussock.jobs.facts.deployed import changes_between, read_deployed, record_deployed
 from tussock.jobs.operations.epochs import run_pipeline_epochs
 from tussock.jobs.operations.runners import Where
 from tussock.jobs.operations.store import PipelineStore, open_branch
 from tussock.jobs.settings.branches import on_branch
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.branch import KEEP_MS, find_branch
+from tussock.statestore.meta.names import hash_of
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -93,16 +96,24 @@ def plan_merge_of(at: PipelineStore, name: str) -> Merge:
     Raises: BranchGoneError, CannotMergeError; FilesDifferError if the pipeline's files are not applied to the branch.
     """
     merge = plan_merge(at.meta.branch(name))
-    if at.pipeline.sql:
-        _require_files(at, name)
-    return merge
+    if not at.pipeline.sql:
+        return merge
+    from tussock.jobs.operations.deploy import deployed_of  # imports the language
+
+    files, deployed = _require_files(at, name), deployed_of(at.pipeline)
+    before = read_deployed(at.meta.objects)
+    changes = () if before is None else changes_between(before, deployed)
+    digest = hash_of(f"{merge.digest} {files.approval.digest} {deployed.digest}".encode())[:16]
+    return replace(merge, digest=digest, files=changes)
 
 
-def _require_files(at: PipelineStore, name: str) -> None:
+def _require_files(at: PipelineStore, name: str) -> "Deployment":
+    """Return the plan of the files for the branch, which has no changes. Raises FilesDifferError."""
     from tussock.jobs.operations.deploy import plan  # imports the language
 
-    if plan(on_branch(at.pipeline, name)).pending:
+    if (deployment := plan(on_branch(at.pipeline, name))).pending:
         raise FilesDifferError(name, at.pipeline.name)
+    return deployment
 
 
 def follows_parent(at: PipelineStore, name: str) -> bool:
@@ -173,6 +184,10 @@ def merge_into_parent(
     if approved is not None and approved != merge.digest:
         raise NotApprovedError(name, approved, merge.digest)
     merge_branch(at.meta.branch(name), merge, progress)
+    if at.pipeline.sql:
+        from tussock.jobs.operations.deploy import deployed_of  # imports the language
+
+        record_deployed(at.meta.objects, deployed_of(at.pipeline))
     at.meta.end_branch(name, "merged")
     publish_newest(at, progress)
     return merge

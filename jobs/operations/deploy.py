@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tussock.jobs.facts.bill import Bill, record_bill
+from tussock.jobs.facts.deployed import Deployed, record_deployed
 from tussock.jobs.operations.bill import bill_of, require_affordable
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
@@ -26,6 +27,7 @@ from tussock.statestore.extras import missing_extra
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import AlreadyInitialisedError
+from tussock.statestore.meta.names import hash_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.progress import Progress, no_progress
@@ -156,7 +158,22 @@ def apply(
         done = session.apply(read.scripts, **read.wishes, require=require_wanted)
         if done.position is not None and bill is not None:
             record_bill(session.meta, bill)
+        if not pipeline.branch:
+            record_deployed(session.meta.objects, deployed_of(pipeline))
         return read.complete_plan(done)
+
+
+def deployed_of(pipeline: Pipeline) -> Deployed:
+    """The suites and sinks of a pipeline's files. Raises QualitySuiteError."""
+    sinks = {sink.title: hash_of(repr(sink).encode()) for sink in pipeline.publish}
+    return Deployed({item.name: hash_of(item.text.encode()) for item in _suite_items(pipeline)}, sinks)
+
+
+def _suite_items(pipeline: Pipeline) -> Iterator[PlanItem]:
+    for suite in _read_suites(pipeline):
+        yield PlanItem(ItemKind.SUITE, suite.file.name, suite.text)
+    for one in read_assertions(pipeline):
+        yield PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}")
 
 
 class _Wishes(TypedDict):
@@ -234,8 +251,7 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
     items = (
         *_new_store(pipeline, makes_store),
         *(PlanItem(ItemKind.SETTING, name, value) for name, value in settings.items()),
-        *(PlanItem(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
-        *(PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}") for one in assertions),
+        *_suite_items(pipeline),
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.find_variables().items())),
     )
     derived = partial(_derive_statements, pipeline, suites, assertions)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tussock.jobs.driver.merge import Merge
 from tussock.jobs.facts.branches import BranchFacts
+from tussock.jobs.facts.deployed import FileChange
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.texts.status import bytes_text
 from tussock.jobs.texts.table import align_cells
@@ -32,9 +33,17 @@ def merge_text(merge: Merge) -> str:
     adopted = {(relation.kind, relation.name) for relation in merge.adopted}
     lines += [f"- {r.kind.value} {shown_name(r.name)}  dropped" for r in merge.ended if (r.kind, r.name) not in adopted]
     lines += [f"- schema {name}  dropped" for name in dropped]
+    lines += [_file_line(change) for change in merge.files]
     if not lines:
         return f"branch {merge.branch} has no changes"
     return "\n".join([*lines, f"0 rows to compute; the digest of this merge is {merge.digest}"])
+
+
+def _file_line(change: FileChange) -> str:
+    """One line for a suite or sink of the merged files."""
+    what = {"+": "new", "~": "changed", "-": "removed"}[change.sign]
+    more = "; its tables stay as they are" if (change.sign, change.kind) == ("-", "sink") else ""
+    return f"{change.sign} {change.kind} {change.name}  {what} in the files{more}"
 
 
 def branches_text(branches: Sequence[BranchFacts], prices: Prices) -> str:

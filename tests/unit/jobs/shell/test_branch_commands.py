@@ -249,3 +249,40 @@ def test_the_merge_of_a_branch_with_its_own_input_drops_what_the_branch_dropped(
     run(capsys, "branch", "merge", "shop", "pr-1", "--approved", digest)
     run(capsys, "epoch", "--pipeline", "shop")
     assert [r.name for r in open_meta(store).read_latest().catalog.live_relations()] == ["orders", "kept"]
+
+
+def test_the_plan_of_a_merge_lists_suites_and_sinks_that_left_the_files_and_its_approval_covers_them(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    folder = tmp_path / "pipelines" / "shop"
+    (folder / "views.sql").write_text("")
+    toml = (folder / "pipeline.toml").read_text() + "[quality]\n"
+    (folder / "pipeline.toml").write_text(f'{toml}[publish]\nkind = "parquet"\nto = "{tmp_path}/tables"\n')
+    suite = folder / "quality" / "orders.json"
+    suite.parent.mkdir()
+    suite.write_text('{"expectations": [], "meta": {"maintain": false}}')
+    run(capsys, "apply", "shop")
+    run(capsys, "branch", "create", "shop", "pr-1")
+    ids = Scan("orders", (0,), (Field("id", "int"),))
+    append(open_meta(store).branch("pr-1"), CreateView("ids", "SELECT id FROM orders", ids))
+    run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1")
+    planned = run(capsys, "branch", "merge", "shop", "pr-1", "--plan")
+    assert "in the files" not in planned
+    with_suite = planned.split()[-1]
+
+    suite.unlink()
+    (suite.parent / "ids.json").write_text('{"expectations": [], "meta": {"maintain": false}}')
+    (folder / "pipeline.toml").write_text(toml)
+    planned = run(capsys, "branch", "merge", "shop", "pr-1", "--plan")
+    assert planned.splitlines()[-5:-1] == [
+        "+ view ids  new, adopted from the branch, 1 rows",
+        "+ suite ids.json  new in the files",
+        "- suite orders.json  removed in the files",
+        "- sink parquet  removed in the files; its tables stay as they are",
+    ]
+    assert "was approved" in run(capsys, "branch", "merge", "shop", "pr-1", "--approved", with_suite, code=1)
+    add_rows(store, 2)  # the branch follows, and the approval stays
+    run(capsys, "branch", "merge", "shop", "pr-1", "--approved", planned.split()[-1])
+    run(capsys, "branch", "create", "shop", "pr-2")
+    assert "branch pr-2 has no changes" in run(capsys, "branch", "merge", "shop", "pr-2", "--plan")
