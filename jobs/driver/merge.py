@@ -20,7 +20,7 @@ import pyarrow as pa
 from tussock.jobs.barriers.barrier import mutation_of
 from tussock.jobs.barriers.follow import epochs_of_parent
 from tussock.jobs.catalog.definition import in_order
-from tussock.jobs.facts.deployed import FileChange
+from tussock.jobs.settings.deployed import FileChange
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES, batch_ingest

@@ -7,11 +7,11 @@ from tussock.jobs.barriers.moment import ALL
 from tussock.jobs.catalog.fed_tables import is_fed_by
 from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge, was_adopted
 from tussock.jobs.facts.branches import BranchFacts, facts_of_branch, list_branches
-from tussock.jobs.facts.deployed import changes_between, read_deployed, record_deployed
 from tussock.jobs.operations.epochs import run_pipeline_epochs
 from tussock.jobs.operations.runners import Where
 from tussock.jobs.operations.store import PipelineStore, open_branch
 from tussock.jobs.settings.branches import on_branch
+from tussock.jobs.settings.deployed import changes_between, read_deployed, record_deployed
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.branch import KEEP_MS, find_branch
 from tussock.statestore.meta.names import hash_of

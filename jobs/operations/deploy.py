@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tussock.jobs.facts.bill import Bill, record_bill
-from tussock.jobs.facts.deployed import Deployed, record_deployed
 from tussock.jobs.operations.bill import bill_of, require_affordable
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
@@ -17,6 +16,7 @@ from tussock.jobs.quality.assertions import Assertion, assertion_statements, rea
 from tussock.jobs.quality.measures import measure_statements
 from tussock.jobs.quality.suite import Suite, read_suite
 from tussock.jobs.session import Session
+from tussock.jobs.settings.deployed import Deployed, record_deployed
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tussock.jobs.driver.merge import Merge
 from tussock.jobs.facts.branches import BranchFacts
-from tussock.jobs.facts.deployed import FileChange
+from tussock.jobs.settings.deployed import FileChange
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.texts.status import bytes_text
 from tussock.jobs.texts.table import align_cells
