@@ -59,7 +59,12 @@ from tussock.jobs.sources.listing import (
     partition_path,
     server_options,
 )
-from tussock.jobs.sources.pinned_deliveries import ChosenDelivery, next_delivery, restated_deliveries
+from tussock.jobs.sources.pinned_deliveries import (
+    ChosenDelivery,
+    next_delivery,
+    restated_deliveries,
+    without_lone_replaced,
+)
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchange_files, restated_files
@@ -365,8 +370,8 @@ class FileSource:
         ]
         comes = [f for f in chosen.comes if f.path not in request.skip]
         pinned = [*(f for f in comes if f.kept), *with_content([f for f in comes if not f.kept])]
-        pins = _pins_of([*chosen.goes, *self._keep_files(source, pinned, keeper)], [*passed_over, *unread])
-        return replace(pins, late=chosen.notes)
+        read = without_lone_replaced([*chosen.goes, *self._keep_files(source, pinned, keeper)])
+        return replace(_pins_of(read, [*passed_over, *unread]), late=chosen.notes)
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
         """Return the number of records of a file, and their decoded bytes."""
@@ -499,7 +504,7 @@ class FileSource:
         pinned_anew = {f.path: _repin_file(f, source) for f in anew}
         kept_files = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
         read = [kept_files[f.path] if f.path in kept_files and f.weight > 0 else f for f in read]
-        return _pins_of(read, [*files_of(held.unread), *skipped, *again])
+        return _pins_of(without_lone_replaced(read), [*files_of(held.unread), *skipped, *again])
 
     def _list_wanted(self, source: CreateSource, request: PinRequest) -> tuple[ListedFile, ...]:
         """List the existing files; none if they may appear later. Raises MissingPathError."""
@@ -527,7 +532,7 @@ class FileSource:
         return _items_of(files_of(document))
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        return document_of([f for f in files_of(document) if f.path in names])
+        return document_of(without_lone_replaced([f for f in files_of(document) if f.path in names]))
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
 

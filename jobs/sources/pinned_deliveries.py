@@ -125,9 +125,20 @@ def _read_again(files: Sequence[PinnedFile]) -> tuple[tuple[PinnedFile, ...], tu
     return tuple(msgspec.structs.replace(file, weight=-1) for file in files), tuple(files)
 
 
+def without_lone_replaced(files: Sequence[PinnedFile]) -> Sequence[PinnedFile]:
+    """Return the pinned files. If no file is left that comes, none is replaced: a delivery may have been left out."""
+    if any(file.weight > 0 for file in files):
+        return files
+    return [file for file in files if file.withdrawn or file.accepted != _own_mark(file)]
+
+
 def _replaced(file: PinnedFile) -> PinnedFile:
     """A taken file whose rows are taken back, and which counts as taken."""
-    return msgspec.structs.replace(file, weight=-1, accepted=mark_of(file.path, file.size, file.etag))
+    return msgspec.structs.replace(file, weight=-1, accepted=_own_mark(file))
+
+
+def _own_mark(file: PinnedFile) -> str:
+    return mark_of(file.path, file.size, file.etag)
 
 
 def _by_delivery(deliveries: Deliveries, files: Iterable[PinnedFile]) -> dict[bytes, list[PinnedFile]]:

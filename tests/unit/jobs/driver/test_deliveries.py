@@ -21,6 +21,8 @@ from tests.unit.jobs.driver.test_keyed_sources import (
     restate,
     write,
 )
+from tussock.jobs.barriers.barrier import take_in
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
@@ -31,6 +33,7 @@ from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.task import unit
+from tussock.jobs.trouble.supersede import abandon_barrier, take_corrected
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -480,3 +483,32 @@ def test_an_option_without_meaning_is_refused(kind: str, options: dict[str, str]
 
 def test_an_ordinary_source_has_no_deliveries() -> None:
     assert deliveries_in(customers(Path("/data"), changes="upsert")) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("left_out", ["held", "in the barrier", "deleted"])
+def test_a_delivery_that_is_left_out_leaves_the_rows_of_the_one_before(tmp_path: Path, kind: str, left_out: str) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, kind), *VIEWS)
+    write(folder / "1/a.parquet", [(1, 1, 1, "A")])
+    advance_store(LocalRunner(), meta)
+    second = folder / "2/a.parquet"
+    write(second, [(2, 1, 1, "A")])
+    if left_out == "held":
+        second.write_bytes(b"no Parquet file")
+        advance_store(LocalRunner(), meta)
+        assert held_sources(meta.read_latest().catalog)
+    else:
+        barrier = take_in(meta)
+        assert barrier is not None
+    if left_out == "deleted":
+        second.unlink()
+        assert take_corrected(meta, barrier.barrier, set())
+    else:
+        abandon_barrier(meta, Detour(skip_files=(str(second),)))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
+    write(folder / "3/a.parquet", [(3, 1, 1, "A")])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == [(3, 1, 1, "A")]
