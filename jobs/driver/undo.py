@@ -116,10 +116,14 @@ def _kept_input(table: TableSchema, part: _Part) -> SealedBatch | None:
     if not records_files(table):
         return None
     names = [column.name for column in table.columns]
-    unread, size, etag, accepted = (names.index(name) + 1 for name in ("unread", "size", "etag", "accepted"))
+    unread, size, etag, accepted, kept = (
+        names.index(name) + 1 for name in ("unread", "size", "etag", "accepted", "kept")
+    )
     known = pc.is_in(part.after.column(0), value_set=part.before.column(0))
     fresh = part.after.filter(pc.invert(known))
     fresh = fresh.set_column(unread, fresh.schema.field(unread), pa.array(np.ones(fresh.num_rows, np.bool_)))
+    none = pa.repeat(pa.scalar("", pa.string()), fresh.num_rows)  # no delivery may bring their rows back
+    fresh = fresh.set_column(kept, fresh.schema.field(kept), none)
     present = part.after.take(pc.index_in(part.before.column(0), value_set=part.after.column(0).combine_chunks()))
     mark = pc.binary_join_element_wise(pc.cast(present.column(size), pa.string()), present.column(etag), " ")
     same = pc.and_(

@@ -39,7 +39,7 @@ from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, deliveries_in, records_of
+from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, deliveries_in, records_of, require_same_place
 from tussock.jobs.sources.keyed import OPTIONS as KEYED_OPTIONS
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
@@ -141,6 +141,8 @@ class BoundedReader:
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner."""
+        if request.restated is not None and request.restated.by:
+            require_same_place(source, request.restated.item, request.restated.by)
         request = replace(request, deliveries=deliveries_in(source))
         return cast(Pins, _guard_method(self._reader.pin, waits=True)(source, taken, request, keeper))
 

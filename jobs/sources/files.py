@@ -635,7 +635,7 @@ def _end_unfinished(file: PinnedFile) -> PinnedFile:
 
 
 def _without_rows(file: PinnedFile) -> PinnedFile:
-    return msgspec.structs.replace(file, rows=False)
+    return msgspec.structs.replace(file, rows=False, withdrawn=True)
 
 
 def _may_be_missing(source: CreateSource) -> bool:

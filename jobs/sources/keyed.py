@@ -42,9 +42,16 @@ from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.nodes import Call, Column, Expr, Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
-from tussock.jobs.sources.deliveries import SNAPSHOT_DONE, Deliveries, deliveries_of, folders_of, listed_path
+from tussock.jobs.sources.deliveries import (
+    SNAPSHOT_DONE,
+    Deliveries,
+    deliveries_of,
+    folders_of,
+    listed_path,
+    name_in_source,
+)
 from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
-from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
 from tussock.jobs.sources.files import COLUMNS
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
@@ -347,6 +354,26 @@ def deliveries_in(source: CreateSource) -> Deliveries | None:
     if not takes_whole_deliveries(source):
         return None
     return deliveries_of(source, scoped=SNAPSHOT_SCOPE in source.options)
+
+
+def require_same_place(source: CreateSource, file: str, by: str) -> None:
+    """Require that a file that replaces another one has its place in the order of changes or deliveries.
+
+    Raises CannotRestateError.
+    """
+    deliveries, folders = deliveries_in(source), folders_of(source)
+    if deliveries is not None:
+        stays, what = deliveries.order_of(by) == deliveries.order_of(file), "deliveries"
+    elif source.keyed is None or SEQUENCE_BY in source.options or not folders:
+        return
+    else:
+        stays, what = name_in_source(by, folders) == name_in_source(file, folders), "changes"
+    if not stays:
+        reason = (
+            f"the names of its files order its {what}, and {by!r} has another place than {file!r}. Write the "
+            f"correction to {file!r} itself"
+        )
+        raise CannotRestateError(source.name, reason)
 
 
 def delete_limit_of(source: CreateSource) -> int | None:

@@ -24,15 +24,18 @@ from tests.unit.jobs.driver.test_keyed_sources import (
 from tussock.jobs.barriers.barrier import take_in
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.barriers.undo import inject_undo
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.executors import keyed_deliveries
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
+from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.deliveries import deliveries_of, natural_order
-from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.task import unit
+from tussock.jobs.trouble.restate import Restating
 from tussock.jobs.trouble.supersede import abandon_barrier, take_corrected
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -485,9 +488,63 @@ def test_an_ordinary_source_has_no_deliveries() -> None:
     assert deliveries_in(customers(Path("/data"), changes="upsert")) is None
 
 
+def test_a_delivery_that_an_undo_leaves_out_does_not_return(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, "no key"), *VIEWS)
+    for day in (1, 2):
+        write(folder / f"{day}/a.parquet", [(day, 1, 1, "A")])
+        advance_store(LocalRunner(), meta)
+    before = meta.read_latest().epochs[-2]
+    run_epoch(LocalRunner(), meta, inject_undo(meta, before, keeps_input=True, run={}))
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
+    write(folder / "3/a.parquet", [(3, 1, 1, "A")])
+    advance_store(LocalRunner(), meta)
+    restate(meta, "customers", folder / "3/a.parquet", gone=True)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
+
+
+def replace_file(meta: MetaStore, path: Path, by: Path) -> None:
+    Restating(meta, "customers", Restated(str(path), by=str(by))).begin_restating()
+    advance_store(LocalRunner(), meta)
+
+
+@pytest.mark.parametrize("kind", ["key", "no key"])
+def test_a_file_that_replaces_another_one_is_of_the_same_delivery(tmp_path: Path, kind: str) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, kind, path="dump_{day}.parquet"), *VIEWS)
+    for day in (1, 2):
+        write(folder / f"dump_{day}.parquet", [(day, 1, 1, "A")])
+        advance_store(LocalRunner(), meta)
+    for name in ("dump_9", "corrected_2"):
+        write(tmp_path / f"fixes/{name}.parquet", [(8, 1, 1, "A")])
+        with pytest.raises(CannotRestateError, match="has another place than"):
+            replace_file(meta, folder / "dump_2.parquet", tmp_path / f"fixes/{name}.parquet")
+    write(tmp_path / "fixes/dump_2.parquet", [(9, 1, 1, "A")])
+    replace_file(meta, folder / "dump_2.parquet", tmp_path / "fixes/dump_2.parquet")
+    assert rows(meta, "every_row") == [(9, 1, 1, "A")]
+
+
+def test_a_file_of_changes_that_replaces_another_one_has_its_name(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    source = customers(folder, path="*.parquet")
+    options = {**source.options, "changes": "upsert"}
+    append(meta, CreateSource("customers", "parquet", FIELDS, options, keyed=KeyedBy((0,))), *VIEWS)
+    for n in (1, 2):
+        write(folder / f"{n}.parquet", [(1, 1, n, "A"), (n + 5, 1, n, "A")])
+        advance_store(LocalRunner(), meta)
+    write(tmp_path / "fixes/fixed.parquet", [(1, 1, 7, "A")])
+    with pytest.raises(CannotRestateError, match="the names of its files order its changes"):
+        replace_file(meta, folder / "1.parquet", tmp_path / "fixes/fixed.parquet")
+    write(tmp_path / "fixes/1.parquet", [(1, 1, 7, "A")])
+    replace_file(meta, folder / "1.parquet", tmp_path / "fixes/1.parquet")
+    assert rows(meta, "every_row") == [(1, 1, 2, "A"), (7, 1, 2, "A")]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("left_out", ["held", "in the barrier", "deleted"])
-def test_a_delivery_that_is_left_out_leaves_the_rows_of_the_one_before(tmp_path: Path, kind: str, left_out: str) -> None:
+def test_a_delivery_that_is_left_out_leaves_the_rows_before(tmp_path: Path, kind: str, left_out: str) -> None:
     meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
     folder.mkdir()
     append(meta, customers(folder, kind), *VIEWS)
@@ -512,3 +569,5 @@ def test_a_delivery_that_is_left_out_leaves_the_rows_of_the_one_before(tmp_path:
     write(folder / "3/a.parquet", [(3, 1, 1, "A")])
     advance_store(LocalRunner(), meta)
     assert rows(meta, "every_row") == [(3, 1, 1, "A")]
+    restate(meta, "customers", folder / "3/a.parquet", gone=True)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
