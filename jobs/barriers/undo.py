@@ -117,9 +117,15 @@ def restored_catalog(now: Catalog, before: Catalog, to: int, epoch: int) -> Cata
         for r in now.relations
         if r.id not in restored
     ]
-    relations = (*others, *restored.values())
+    # The rows go back, so the rules by which they were computed do. Other rules stay, for statements to come.
+    zones = {zone.name: zone for zone in (*now.zones, *before.zones)}
     catalog = msgspec.structs.replace(
-        now, relations=relations, builds=(), next_relation_id=now.next_relation_id + len(ended)
+        now,
+        relations=(*others, *restored.values()),
+        builds=(),
+        next_relation_id=now.next_relation_id + len(ended),
+        zones=tuple(zones[name] for name in sorted(zones)),
+        schemas=before.schemas,
     )
     return in_order(catalog)
 

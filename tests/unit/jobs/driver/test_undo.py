@@ -22,10 +22,13 @@ from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, 
 from tussock.jobs.logical.statements import (
     AddColumns,
     AlterTable,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    DropSchema,
+    RecordZone,
     Transaction,
 )
 from tussock.jobs.operations.compaction import compact
@@ -38,6 +41,7 @@ from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.progress import no_progress
+from tussock.statestore.zones import ZoneRules
 
 K, G, A = Field("k", "int"), Field("g", "int"), Field("a", "int")
 
@@ -342,6 +346,20 @@ def test_an_undo_takes_the_new_name_of_a_column_back(pipeline: Pipeline) -> None
     pipeline.insert((1, 1, 1))
     pipeline.run_epoch()
     pipeline.assert_agrees()
+
+
+def test_an_undo_takes_schemas_and_rules_of_time_zones_back(pipeline: Pipeline) -> None:
+    rules = [ZoneRules("Mars/Base", digest=str(hours), origin="a test", first=hours * 3600) for hours in (1, 2)]
+    append(pipeline.meta, CreateSchema("old"), RecordZone(rules[0]))
+    pipeline.run_epoch()
+    before = max(pipeline.worlds)
+    moved = RecordZone(rules[1], before=rules[0].digest)
+    append(pipeline.meta, DropSchema("old"), CreateSchema("new"), moved)
+    epoch(pipeline.meta)
+    run_epoch(LocalRunner(), pipeline.meta, inject_undo(pipeline.meta, before, keeps_input=None, run={}))
+    catalog = pipeline.meta.read_latest().catalog
+    assert catalog.schemas == ("old",)
+    assert catalog.zones == (rules[0],)
 
 
 def test_an_open_undo_keeps_its_epoch_readable_and_can_be_given_up(pipeline: Pipeline) -> None:
