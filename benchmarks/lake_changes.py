@@ -1,11 +1,13 @@
 """Publish 900 updates and 100 deletes to tables of several sizes: located rows, MERGE, and a rewrite.
 
-    delta       Delta, deletion vectors         merge      deltalake's MERGE
-    iceberg     Iceberg 2, position deletes     rewrite    all rows again, in Delta
-    iceberg-3   Iceberg 3, deletion vectors
+    delta       Delta, deletion vectors         merge          deltalake's MERGE
+    iceberg     Iceberg 2, position deletes     rewrite        all rows again, in Delta
+    iceberg-3   Iceberg 3, deletion vectors     spark-delta    Spark's MERGE INTO, with deletion vectors
+                                                spark-iceberg  Spark's MERGE INTO, merge-on-read, Iceberg's Java
 
     python -m benchmarks lake-changes
     python -m benchmarks lake-changes --rows 1000000 10000000 100000000 --ways delta iceberg
+    python -m benchmarks lake-changes --rows 1000000 --ways spark-delta spark-iceberg
 
 The sinks get the changes in memory, as a publish has them after it read the store. Each round opens the table, looks
 the old rows up and commits. The requests are counted on an S3 server in this process, with the ones of the deltalake
@@ -27,8 +29,12 @@ from typing import Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from benchmarks.cpu import cpu_seconds_between, tree_usage
+from tests.support.jobs.iceberg.java import java_in
 from tests.support.s3_servers import BUCKET, Seen, credentials, moto_server
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.home import Home
@@ -37,6 +43,7 @@ from tussock.jobs.sinks.base import Difference, Outline, Publisher
 from tussock.jobs.sinks.delta_located import CHECKPOINT_EVERY, DeltaLocatedSink
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.iceberg import IcebergPlace, IcebergSink
+from tussock.jobs.spark.session import spark_session
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.meta.store import MetaStore
@@ -195,6 +202,47 @@ def by_rewrite(folder: Path, rows: int) -> Cost:
     return measure(1, run, lambda: _bytes_in(folder))
 
 
+_MERGE = """
+    MERGE INTO {} t USING changes s ON t.k = s.k WHEN MATCHED AND s.name IS NULL THEN DELETE
+    WHEN MATCHED THEN UPDATE SET t.v = s.v, t.name = s.name WHEN NOT MATCHED THEN INSERT *
+"""
+
+
+def by_spark(folder: Path, rows: int, way: str) -> Cost:
+    """The same changes by Spark's MERGE INTO. The CPU seconds are those of all processes, and the files are warm."""
+    (tables := folder / "tables").mkdir()
+    if way == "spark-delta":
+        with spark_session(settings=with_delta({"spark.sql.shuffle.partitions": "2"})) as spark:
+            return _merge_by_spark(folder, rows, lambda sql: spark.sql(sql).collect(), f"delta.`{tables}/t`", _VECTORS)
+    with java_in(tables) as java:
+        return _merge_by_spark(folder, rows, lambda sql: java.run(sql=sql), "db.t", _MERGE_ON_READ)
+
+
+_VECTORS = "USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+_MERGE_ON_READ = "USING iceberg TBLPROPERTIES ('format-version' = '2', 'write.merge.mode' = 'merge-on-read')"
+
+
+def _merge_by_spark(folder: Path, rows: int, run: Callable[[str], Any], table: str, settings: str) -> Cost:
+    model, costs = Model(rows), []
+    select = f"SELECT id AS k, 0L AS v, concat('customer ', id) AS name FROM range({rows})"
+    run(f"CREATE TABLE {table} {settings} AS {select}")
+    for number in range(4):
+        changes = model.change(number + 1)
+        gone = changes.removed["k0"].slice(0, DELETED)
+        deleted = pa.table(
+            [gone, pa.nulls(len(gone), pa.int64()), pa.nulls(len(gone), pa.string())], ["k", "v", "name"]
+        )
+        pq.write_table(pa.concat_tables([changes.written.rows, deleted]), path := folder / f"{number}.parquet")
+        run(f"CREATE OR REPLACE TEMPORARY VIEW changes USING parquet OPTIONS (path '{path}')")
+        before, used, start = _bytes_in(folder / "tables"), tree_usage(), time.perf_counter()
+        run(_MERGE.format(table))
+        spent = cpu_seconds_between(used, tree_usage())
+        costs.append((time.perf_counter() - start, spent, _bytes_in(folder / "tables") - before))
+    answer = run(f"SELECT count(*), sum(k), sum(v) FROM {table}")
+    assert tuple(map(int, answer[0])) == model.sums(), (answer, model.sums())
+    return Cost(*(statistics.median(column) for column in zip(*costs[1:], strict=True)))
+
+
 def count_requests(rows: int, rounds: int, make_sink: SinkOf) -> str:
     """Return the requests of a publish: median and maximum, also with the writing of checkpoints."""
     seen: list[Seen] = []
@@ -240,6 +288,7 @@ WAYS: dict[str, Callable[..., Any]] = {
     "iceberg-3": partial(iceberg_sink, version=3),
 }
 """The sinks that use a locator. See SinkOf."""
+BY_SPARK = ("spark-delta", "spark-iceberg")
 
 
 def main(arguments: list[str]) -> int:
@@ -247,8 +296,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks lake-changes")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="rows of the tables")
     parser.add_argument("--rounds", type=int, default=9, help="measured publishes")
-    others = ("merge", "rewrite")
-    parser.add_argument("--ways", nargs="+", choices=(*WAYS, *others), default=[*WAYS, *others], help="what to measure")
+    others = ("merge", "rewrite", *BY_SPARK)
+    parser.add_argument(
+        "--ways", nargs="+", choices=(*WAYS, *others), default=[*WAYS, *others[:2]], help="what to measure"
+    )
     parser.add_argument("--folder", help="for the tables; default: a temporary one")
     options = parser.parse_args(arguments)
     costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
@@ -258,6 +309,8 @@ def main(arguments: list[str]) -> int:
                 if way in WAYS:
                     cost = by_locator(Path(folder), rows, options.rounds, WAYS[way])
                     costs[way].append(cost)
+                elif way in BY_SPARK:
+                    cost = by_spark(Path(folder), rows, way)
                 else:
                     cost = by_rewrite(Path(folder), rows) if way == "rewrite" else by_merge(Path(folder), rows, 2)
                 print(f"{rows:>12,} rows  {way:<9} {cost}", flush=True)
