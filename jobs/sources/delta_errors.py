@@ -1,7 +1,7 @@
 """Errors of a Delta table that is read as a source."""
 
 from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, unreadable_item
+from tussock.jobs.sources.errors import only_anew, unreadable_item, with_other_columns
 from tussock.statestore.errors import InputError
 
 
@@ -64,9 +64,7 @@ class DeltaSchemaChangedError(InputError):
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: version {self.version} of the Delta table {self.place}, column {self.column!r}: "
-            f"found {self.finding}, expected {self.expected}. Restore the column in the table; or DROP SOURCE "
-            f"{self.source} and create it with the table's columns. Until then the source is held, and views keep the "
-            "rows that were already read."
+            f"found {self.finding}, expected {self.expected}. {with_other_columns(self.source, 'in the table')}"
         )
 
 

@@ -37,6 +37,15 @@ def only_anew(source: str) -> str:
     )
 
 
+def with_other_columns(source: str, place: str) -> str:
+    """The remedy if the columns of a relation no longer fit a source. `place`: where they are, as in "in the table"."""
+    return (
+        f"Restore the column {place}; or DROP SOURCE {source} (CASCADE also drops its readers), and create it with the "
+        "present columns, and its readers again. Until then the source is held, and views keep the rows that were "
+        "already read."
+    )
+
+
 def without_path(reason: str, path: str) -> str:
     """Return a library's reason without the path of the file, which the message already contains."""
     place = re.escape(path.partition("://")[2] or path)

@@ -1,7 +1,7 @@
 """Errors of an Iceberg table that is read as a source."""
 
 from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, unreadable_item
+from tussock.jobs.sources.errors import only_anew, unreadable_item, with_other_columns
 from tussock.statestore.errors import InputError
 
 
@@ -85,9 +85,8 @@ class IcebergSchemaChangedError(InputError):
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: snapshot {self.snapshot} of the Iceberg table {self.table}, column "
-            f"{self.column!r}: found {self.finding}, expected {self.expected}. Restore the column in the table; or "
-            f"DROP SOURCE {self.source} and create it with the table's columns. Until then the source is held, and "
-            "views keep the rows that were already read."
+            f"{self.column!r}: found {self.finding}, expected {self.expected}. "
+            f"{with_other_columns(self.source, 'in the table')}"
         )
 
 

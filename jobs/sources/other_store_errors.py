@@ -1,7 +1,7 @@
 """Errors of a relation of another store that is read as a source."""
 
 from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, unreadable_item
+from tussock.jobs.sources.errors import only_anew, unreadable_item, with_other_columns
 from tussock.statestore.errors import InputError, did_you_mean
 
 
@@ -96,9 +96,7 @@ class OtherColumnsChangedError(InputError):
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: epoch {self.epoch} of {self.relation} in {self.store}, column {self.column!r}: "
-            f"found {self.finding}, expected {self.expected}. Restore the column there; or DROP SOURCE {self.source} "
-            "and create it with the present columns. Until then the source is held, and views keep the rows that were "
-            "already read."
+            f"found {self.finding}, expected {self.expected}. {with_other_columns(self.source, 'there')}"
         )
 
 
