@@ -19,7 +19,10 @@ from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import holds_months, interval_texts
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import GIVEN_MONTHS, VARIANT
+from tussock.statestore.vnode import one_array
 
+_FIRST_DAY, _LAST_DAY = -12_687_428, 11_248_737  # of the years -32767 and 32767: Arrow counts years in 16 bits
+_DAY_US = 86_400_000_000
 _STRING_OR_NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 
@@ -51,14 +54,40 @@ def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
         if _holds_variant(field.type):
             raise NoFormError(field.name, "a variant", "CSV")
     schema = pa.schema([f.with_type(pa.string()) if _needs_text(f.type) else f for f in rows.schema])
-    with csv.CSVWriter(out, schema) as writer:
-        for batch in rows:
-            writer.write_batch(batch if schema == rows.schema else _with_texts(batch, schema))
+    csv.write_csv(schema.empty_table(), out)  # the header
+    for batch in rows:
+        texts = batch if schema == rows.schema else _with_texts(batch, schema)
+        csv.write_csv(_with_far_times(texts), out, csv.WriteOptions(include_header=False))
 
 
 def _needs_text(kind: pa.DataType) -> bool:
     """Return whether Arrow writes no CSV of a type."""
     return is_nested(kind) or pa.types.is_binary(kind) or kind == GIVEN_MONTHS
+
+
+def _with_far_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in which columns with days outside of Arrow's years are text. Arrow writes other years."""
+    from tussock.jobs.kernels.kernel import thread_kernel
+
+    columns = list(batch.columns)
+    for place, column in enumerate(columns):
+        if (far := _find_far_times(column)) is not None and pc.any(far).as_py():
+            zone = "Z" if pa.types.is_timestamp(column.type) and column.type.tz is not None else ""
+            times = column.cast(pa.timestamp("us")) if zone else column
+            texts = thread_kernel().compute_columns(f"c::VARCHAR || '{zone}' AS c", pa.table([times], ["c"]))["c"]
+            columns[place] = pc.if_else(far, one_array(texts).cast(pa.string()), column.cast(pa.string()))
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _find_far_times(column: pa.Array) -> pa.Array | None:
+    """(n,) whether a day is outside of Arrow's years; None if the column has no days."""
+    if pa.types.is_date32(column.type):
+        numbers, unit = column.cast(pa.int32()), 1
+    elif pa.types.is_timestamp(column.type):
+        numbers, unit = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), _DAY_US
+    else:
+        return None
+    return pc.or_(pc.less(numbers, _FIRST_DAY * unit), pc.greater_equal(numbers, (_LAST_DAY + 1) * unit))
 
 
 def _holds_variant(kind: pa.DataType) -> bool:

@@ -130,7 +130,14 @@ def _text_of(column: pa.Array) -> pa.Array:
     return text.combine_chunks().cast(pa.string())
 
 
+_MICROSECONDS = (  # exact on servers before 14 too, whose seconds since 1970 are floats
+    "(extract(epoch FROM date_trunc('second', {0}))::bigint * 1000000"
+    " + extract(microseconds FROM {0})::bigint % 1000000) AS {0}"
+)
 READ_FORMS = {
+    "date": "({0} - date '1970-01-01') AS {0}",  # numbers, since Arrow reads no years after 9999
+    "timestamp": _MICROSECONDS,
+    "timestamp with time zone": _MICROSECONDS,
     "bytea": "encode({0}, 'hex') AS {0}",
     "interval": "(extract(epoch FROM {0}) * 1000000)::bigint AS {0}",  # no setting of the database changes this text
 }
@@ -156,14 +163,16 @@ def read_copy(pieces: Iterable[bytes | bytearray | memoryview], schema: pa.Schem
     parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     rows = csv.read_csv(pa.BufferReader(data), convert_options=convert, parse_options=parse)
     for place, field in enumerate(schema):
-        if _needs_text(field.type):
+        if rows.column(place).type != field.type and not is_nested(field.type):
             rows = rows.set_column(place, field.name, _value_of(rows.column(place), field.type))
     return rows.to_reader()
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_duration(kind):
+    if pa.types.is_duration(kind) or pa.types.is_timestamp(kind):
         return pa.int64()
+    if pa.types.is_date(kind):
+        return pa.int32()
     return pa.string() if is_nested(kind) or pa.types.is_binary(kind) else kind
 
 
@@ -171,6 +180,8 @@ def _value_of(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """(n,) the values of a column that has the form of READ_FORMS."""
     if pa.types.is_duration(kind):
         return texts.cast(pa.duration("us")).cast(kind)
+    if pa.types.is_temporal(kind):
+        return texts.cast(kind)
     from tussock.jobs.kernels.kernel import thread_kernel
 
     return thread_kernel().compute_columns("unhex(c) AS c", pa.table([texts], ["c"]))["c"].cast(kind)

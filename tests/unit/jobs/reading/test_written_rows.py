@@ -112,3 +112,26 @@ def test_numbers_that_json_lacks_are_strings() -> None:
     assert found == [expected[0], {**expected[1], "NaN": None}]
     records = csv.DictReader(io.StringIO(written(rows)))
     assert [json.loads(r["s"], parse_constant=pytest.fail) for r in records] == [line["s"] for line in expected]
+
+
+def test_csv_has_the_years_that_arrow_cannot_write() -> None:
+    """Arrow counts years in 16 bits: the third time would be one of the year 10173."""
+    last_day = 2_932_896  # of the year 9999
+    days = [last_day, last_day + 20_000_000, last_day + 24_000_000, None, -719_528]
+    times = pa.array([None if day is None else day * 86_400_000_000 + 1 for day in days], pa.int64())
+    rows = pa.table(
+        {
+            "u": times.cast(pa.timestamp("us", "UTC")),
+            "n": times.cast(pa.timestamp("us")),
+            "d": pa.array(days, pa.int32()).cast(pa.date32()),
+        }
+    )
+    write_csv(rows.to_reader(), out := io.BytesIO())
+    assert out.getvalue().decode().replace('"', "").splitlines() == [
+        "u,n,d",
+        "9999-12-31 00:00:00.000001Z,9999-12-31 00:00:00.000001,9999-12-31",
+        "64758-02-20 00:00:00.000001Z,64758-02-20 00:00:00.000001,64758-02-20",
+        "75709-10-07 00:00:00.000001Z,75709-10-07 00:00:00.000001,75709-10-07",
+        ",,",
+        "0000-01-01 00:00:00.000001Z,0000-01-01 00:00:00.000001,0000-01-01",
+    ]

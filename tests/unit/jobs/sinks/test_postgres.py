@@ -396,6 +396,23 @@ def test_a_check_compares_values_of_each_type(server: PostgresServer, shop: Shop
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [("date", pa.int32()), ("timestamp", pa.int64()), ("timestamp_ntz", pa.int64())]
+)
+def test_a_check_compares_times_after_the_year_9999(
+    server: PostgresServer, shop: Shop, kind: str, numbers: pa.DataType
+) -> None:
+    append(shop._writer, CreateTable("t", (Field("id", "bigint"), Field("at", kind)), (0,)))
+    last_day = 2_932_896
+    values = [n if kind == "date" else n * 86_400_000_000 + 1 for n in (last_day, last_day + 1, last_day + 20_000_000)]
+    times = pa.array(values, numbers).cast(arrow_type(kind))
+    shop.session.insert("t", pa.table({"id": pa.array([1, 2, 3], pa.int64()), "at": times}))
+    shop.settings = PostgresSettings(shop.settings.to, ("t",))
+    shop.commit()
+    shop.publish()
+    assert [(c.objection, c.compared) for c in check_tables(shop.meta, shop.settings)] == [(None, True)]
+
+
 def test_a_check_of_a_table_that_cannot_be_read_does_not_end_the_others(server: PostgresServer, shop: Shop) -> None:
     shop.change()
     shop.commit()
