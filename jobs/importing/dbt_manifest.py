@@ -280,9 +280,9 @@ def read_manifest(path: Path) -> DbtManifest:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A JSON value without keys whose value is null: null means the default, except in the rows of unit tests."""
+    """A JSON value without null, which means the default, or a missing macro; in rows of unit tests it stays."""
     if isinstance(value, dict):
         return {
             key: below if key == "rows" else _without_nulls(below) for key, below in value.items() if below is not None
         }
-    return [_without_nulls(below) for below in value] if isinstance(value, list) else value
+    return [_without_nulls(below) for below in value if below is not None] if isinstance(value, list) else value

@@ -14,6 +14,7 @@ import msgspec
 
 from tussock.jobs.importing.dbt_manifest import DbtNode, DbtSource
 from tussock.jobs.importing.dbt_reads import read_of_place
+from tussock.jobs.importing.dbt_seeds import read_seed
 from tussock.jobs.importing.names import relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, Script
 from tussock.jobs.importing.sdp_reads import SourceRead, split_arguments
@@ -58,8 +59,13 @@ def seed_model(node: DbtNode, name: str, root: Path) -> Model:
     if not path.is_file():
         return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
     types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
-    options = (("sep", node.config.delimiter),) if node.config.delimiter not in (None, ",") else ()
-    return _with_statement(model, SourceRead("csv", str(path), options=options, inferred_types=True), types, root)
+    try:
+        seed = read_seed(path, node.config.delimiter or ",", types)
+    except InputError as err:
+        return replace(model, refusal=" ".join(str(err).split()))
+    options = {"path": f"${{data}}/{node.original_file_path}", **seed.options}
+    statement = _text_with_columns(CreateSource(name, "csv", seed.fields, options))
+    return replace(model, statement=statement, notes=seed.notes)
 
 
 def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str]) -> Model:
@@ -147,7 +153,7 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
 
     Args:
         types: declared types, by lower-case column.
-        full_name: for `--source`; empty for a seed.
+        full_name: for `--source`.
     """
     path = _absolute(read.path, root)
     shown = "${data}/" + path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path
@@ -160,10 +166,20 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
         inferred = preview_source(path, model.name, read.format).source
     except InputError as err:
         return replace(model, refusal=f"{' '.join(str(err).split())} {_remedy(full_name)}".strip())
-    default = None if read.inferred_types else "string"
-    fields = tuple(Field(f.name, types.get(f.name.lower(), default or f.type)) for f in inferred.fields)
+    fields = tuple(
+        Field(
+            f.name,
+            types.get(f.name.lower()) or (_inferred_type(inferred.format, f) if read.inferred_types else "string"),
+        )
+        for f in inferred.fields
+    )
     options = {**inferred.options, **dict(read.options), "path": shown}
     return replace(model, statement=_text_with_columns(CreateSource(model.name, inferred.format, fields, options)))
+
+
+def _inferred_type(format: str, field: Field) -> str:
+    """The type of a column in the project: Spark and DuckDB find doubles where texts have a fraction."""
+    return re.sub(r"decimal\(18,[1-9]\)", "double", field.type) if format in ("csv", "json") else field.type
 
 
 def declared_types(text: str) -> dict[str, str]:

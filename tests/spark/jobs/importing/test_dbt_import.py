@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.jobs.seeds import SEED, SEED_ROWS
+from tussock.jobs.importing.dbt_manifest import DbtNode
 from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
+from tussock.jobs.importing.dbt_sources import seed_model
 from tussock.jobs.importing.imports import ImportOutcome, ImportReport, import_project
 from tussock.jobs.importing.judge import judge_project
 from tussock.jobs.operations.deploy import derive_measures
@@ -120,3 +123,14 @@ def test_a_model_that_cannot_be_maintained_has_the_binders_reason(spark: SparkSe
 def test_a_second_import_finds_no_difference(imported: ImportReport, spark: SparkSession) -> None:
     command = "tussock import dbt bakery/target/manifest.json"
     assert import_project(imported.project, imported.folder.parent, command, judge_project, check=True).drift == ()
+
+
+def test_a_seed_has_the_rows_that_dbt_loads(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "seed.csv").write_text(SEED)
+    node = DbtNode("seed.shop.seed", "seed", "seed", "shop", "seed.csv")
+    with Session(str(tmp_path / "store"), spark, runner="local", workers=1) as session:
+        session.execute(seed_model(node, "seed", tmp_path).statement.replace("${data}", str(tmp_path)))
+        session.execute("CREATE MATERIALIZED VIEW loaded AS SELECT * FROM seed")
+        session.flush()
+        rows = sorted(tuple(row.values()) for row in session.read("loaded").to_pylist())
+    assert rows == SEED_ROWS

@@ -310,6 +310,13 @@ def test_models_of_equal_names_in_two_schemas_are_two_relations(read: ReadChange
     assert {"daily_sales", "other.daily_sales"} <= {model.name for model in read(change).models}
 
 
+def test_a_macro_of_a_missing_package_is_null_in_the_manifest(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["depends_on"]["macros"] = [None, "macro.dbt.is_incremental"]
+
+    assert read(change).models == read().models
+
+
 def test_a_source_over_a_seed_is_one_relation(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["sources"]["source.bakery.raw.shops"] = {
