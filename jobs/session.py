@@ -116,6 +116,7 @@ class Session:
         workers: int | None = None,
         on_error: Literal["stop", "pause"] = "stop",
         catalogs: Mapping[str, str] | None = None,
+        schema: str = DEFAULT_SCHEMA,
     ) -> None:
         """Open a store.
 
@@ -135,6 +136,7 @@ class Session:
                 views that read it.
             catalogs: for names of three parts in SQL: by catalog, the schema of each of its schemas, as `[catalogs]` of
                 pipeline.toml: `{"main": "{schema}"}`.
+            schema: of names without one in SQL, before the first USE.
 
         Raises: ValueError for fewer than one worker; NotInitialisedError if the store does not exist and `create` is
             False; errors of the object store.
@@ -145,7 +147,7 @@ class Session:
         self.time_zone = self.meta.settings.time_zone
         self._on_error = OnError(on_error)
         self._catalogs = {catalog.lower(): pattern for catalog, pattern in (catalogs or {}).items()}
-        self._used_schema = DEFAULT_SCHEMA  # by the last USE
+        self._used_schema = schema  # by the last USE
         self._spark: SparkSession | None = None if callable(spark) else spark
         self._spark_process = OwnProcess()  # the process that has started it
         self._start_spark = spark if callable(spark) else None
@@ -272,13 +274,14 @@ class Session:
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
         zone_rules: bool = False,
+        schema: str = DEFAULT_SCHEMA,
     ) -> "Deployment":
         """Return the changes that `apply` would make with these files.
 
         Writes nothing; without changes, starts no Spark.
         """
         with self._at_work():
-            return self._deployment(scripts, prune, resume, derived, zone_rules, stores_rows=False)
+            return self._deployment(scripts, prune, resume, derived, zone_rules, schema, stores_rows=False)
 
     def apply(
         self,
@@ -288,6 +291,7 @@ class Session:
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
         zone_rules: bool = False,
+        schema: str = DEFAULT_SCHEMA,
         require: "Callable[[Deployment], None] | None" = None,
     ) -> "Deployment":
         """Apply a pipeline's files, all of them as one entry of the log, or nothing.
@@ -303,6 +307,7 @@ class Session:
                 leaves these unchanged.
             zone_rules: record the rules of time zones that this Java has, if they differ from the recorded ones, and
                 rebuild the views that convert by them.
+            schema: of names without one, in each file before its first USE.
             require: called with the deployment before it is logged. If it raises, nothing is logged.
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
@@ -310,7 +315,7 @@ class Session:
         with self._at_work(), self._statement_runner.require_no_transaction("apply"):
             while True:
                 try:
-                    deployment = self._deployment(scripts, prune, resume, derived, zone_rules, stores_rows=True)
+                    deployment = self._deployment(scripts, prune, resume, derived, zone_rules, schema, stores_rows=True)
                 except EpochMovedError:
                     continue
                 if require is not None:
@@ -328,6 +333,7 @@ class Session:
         resume: Sequence[str],
         derived: "Derived | None",
         zone_rules: bool,
+        schema: str,
         *,
         stores_rows: bool,
     ) -> "Deployment":
@@ -338,7 +344,7 @@ class Session:
         deploying = Deploying(
             self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting_log
         )
-        return deploying.make_deployment(scripts, prune, resume, derived, zone_rules)
+        return deploying.make_deployment(scripts, prune, resume, derived, zone_rules, schema)
 
     def flush(
         self,
@@ -425,7 +431,12 @@ class Session:
             except BranchGoneError:
                 meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch, follows=follow)
         session = Session(
-            meta.objects.uri, lambda: self.spark, create=False, runner=self._runner, catalogs=self._catalogs
+            meta.objects.uri,
+            lambda: self.spark,
+            create=False,
+            runner=self._runner,
+            catalogs=self._catalogs,
+            schema=self._used_schema,
         )
         session._on_error = self._on_error
         return session

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tussock.jobs.facts.bill import Bill, record_bill
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
 from tussock.jobs.operations.bill import bill_of, require_affordable
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
@@ -183,6 +184,7 @@ class _Wishes(TypedDict):
     resume: Sequence[str]
     derived: Derived
     zone_rules: bool
+    schema: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
         **({"env": pipeline.environment} if pipeline.environment else {}),
         "store": pipeline.store,
         "data": pipeline.data or "",
+        **({} if pipeline.schema == DEFAULT_SCHEMA else {"schema": pipeline.schema}),
         "time_zone": pipeline.time_zone,
         "sql": ", ".join(
             str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in pipeline.sql
@@ -255,7 +258,7 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.find_variables().items())),
     )
     derived = partial(_derive_statements, pipeline, suites, assertions)
-    wishes = _Wishes(prune=prune, resume=resume, derived=derived, zone_rules=zone_rules)
+    wishes = _Wishes(prune=prune, resume=resume, derived=derived, zone_rules=zone_rules, schema=pipeline.schema)
     return _Read(pipeline.argument, pipeline.read_scripts(), wishes, items, makes_store)
 
 
@@ -306,7 +309,7 @@ def _derive_statements(
     for file, text in measure_statements(suites, catalog):
         yield DerivedScript(file, text, may_be_left=True)
     for file, text in assertion_statements(assertions):
-        yield DerivedScript(file, text)
+        yield DerivedScript(file, text, schema=pipeline.schema)
 
 
 @contextmanager

@@ -26,17 +26,17 @@ def created_in_files(pipeline: Pipeline, kind: RelationKind) -> tuple[str, ...]:
     Empty if a file cannot be read; `tussock apply` reports that error. Cost: reads the files; 0.1 s for 1,000 views.
     """
     try:
-        created = [pair for _, text in pipeline.read_scripts() for pair in _created_in(text)]
+        created = [pair for _, text in pipeline.read_scripts() for pair in _created_in(text, pipeline.schema)]
     except InputError:
         return ()
     return tuple(dict.fromkeys(name for of_kind, name in created if of_kind is kind))
 
 
 @lru_cache(maxsize=64)  # a DAG asks several times, and a file can hold megabytes of INSERT statements
-def _created_in(script: str) -> tuple[tuple[RelationKind, str], ...]:
+def _created_in(script: str, schema: str) -> tuple[tuple[RelationKind, str], ...]:
     return tuple(
         (kind, resolve_name(re.findall(r"\w+", match[1]), statement.schema))
-        for statement in split_script(script)
+        for statement in split_script(script, schema)
         for kind, created in _CREATED.items()
         if (match := created.match(statement.text)) is not None
     )

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
 from tussock.jobs.quality.record import NOT_APPLIED, SAMPLE_KEYS, Failure, ViewQuality, stays_published
 from tussock.jobs.quality.suite import BLOCKS, REPORTS, QualitySuiteError
 from tussock.jobs.reading.reader import scan_relation
@@ -93,9 +94,9 @@ def _without_header(select: str) -> str:
 
 
 def assertion_statements(assertions: Sequence[Assertion]) -> Iterator[tuple[Path, str]]:
-    """Yield the statements that create the hidden views, each with its file."""
+    """Yield the statements that create the hidden views, each with its file. Hidden views have the default schema."""
     for one in assertions:
-        yield one.file, f"CREATE MATERIALIZED VIEW {quote_name(one.view)} AS\n{one.select}"
+        yield one.file, f"CREATE MATERIALIZED VIEW {DEFAULT_SCHEMA}.{quote_name(one.view)} AS\n{one.select}"
 
 
 def judge_assertions(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tussock.jobs.catalog.definition import stores_rows
-from tussock.jobs.logical.relation_names import resolve_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, resolve_name
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
@@ -46,8 +46,12 @@ class PlainSelect:
             yield rows if self.limit is None else limit_rows(rows, self.limit)
 
 
-def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
-    """The query, if it is plain, and its relation is a table or view of the catalog with these columns. Else None."""
+def plain_select(catalog: Catalog, sql: str, schema: str = DEFAULT_SCHEMA) -> PlainSelect | None:
+    """The query, if it is plain, and its relation is a table or view of the catalog with these columns. Else None.
+
+    Args:
+        schema: of a name without one.
+    """
     statements = split_script(sql)
     if len(statements) != 1:
         return None
@@ -60,7 +64,7 @@ def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
     limit: int | None = None
     if words[-2] == "LIMIT" and after[-1].text.isascii() and after[-1].text.isdigit():
         limit, after = int(after[-1].text), after[:-2]
-    relation = _find_relation(catalog, after)
+    relation = _find_relation(catalog, after, schema)
     if relation is None:
         return None
     chosen = words[1:begin]
@@ -84,11 +88,11 @@ def limit_rows(rows: pa.RecordBatchReader, limit: int) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(rows.schema, limit_batches())
 
 
-def _find_relation(catalog: Catalog, tokens: list[Token]) -> Relation | None:
+def _find_relation(catalog: Catalog, tokens: list[Token], schema: str) -> Relation | None:
     parts = tokens[::2]
     if len(tokens) not in (1, 3) or any(t.kind != "word" for t in parts) or any(t.text != "." for t in tokens[1::2]):
         return None
-    name = resolve_name([part.text for part in parts])
+    name = resolve_name([part.text for part in parts], schema)
     return next((r for r in catalog.live_relations() if r.name == name and stores_rows(r)), None)
 
 

@@ -8,6 +8,7 @@ and reads one small file per pipeline.
     store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder, or an address: s3://…, gs://…, az://…, hdfs://…
     data = "${FLIGHTS_DATA:-.tussock/flights/data}"    # optional; the value of `${data}` in the SQL files
     sql = ["sources.sql", "views.sql"]                 # applied in this order; `${data}/…` for a file below `data`
+    schema = "default"                                 # optional; schema of the names without one in SQL
     time_zone = "UTC"                                  # optional; time zone of all SQL
 
     [schedule]                                         # optional; without it, the pipeline runs only when triggered
@@ -153,6 +154,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, PART
 from tussock.jobs.settings.catalogs import SchemaPattern, without_catalogs
 from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlay_settings
 from tussock.jobs.settings.prices import Prices
@@ -247,6 +249,7 @@ class Pipeline:
     sql: tuple[Path, ...]
     description: str = ""
     data: str | None = None
+    schema: str = DEFAULT_SCHEMA  # of the names without one in SQL
     time_zone: str = "UTC"
     schedule: RunSchedule | None = None
     triggers: RunTriggers = NO_TRIGGERS
@@ -286,12 +289,17 @@ class Pipeline:
         return in_commands(self.name, self.environment, self.branch)
 
     def read_scripts(self) -> tuple[tuple[Path, str], ...]:
-        """Return the SQL files and their texts in order, with all `${…}` substituted.
+        """Return the SQL files and their texts in order, with all `${…}` substituted. `schema` holds in each of them.
+
+        The first text creates `schema`, unless it is the default one, so that the files need not.
 
         Raises:
             PipelineError: a file is missing or no text in UTF-8, or uses a variable without a value.
         """
-        return self._substitute_variables((path, _listed_text(path, self.folder)) for path in self.sql)
+        files = self._substitute_variables((path, _listed_text(path, self.folder)) for path in self.sql)
+        if self.schema == DEFAULT_SCHEMA:
+            return files
+        return ((self.folder / FILE, f"CREATE SCHEMA IF NOT EXISTS {self.schema}"), *files)
 
     def read_assertions(self) -> tuple[tuple[Path, str], ...]:
         """Return the files of the assertions and their texts, like `read_scripts`.
@@ -385,6 +393,9 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sql: Texts
     description: Text = ""
     data: Text | None = None
+    schema: Annotated[
+        str, Meta(pattern=f"^{PART.pattern}$", description="a schema: lower-case letters, digits and _")
+    ] = DEFAULT_SCHEMA
     time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo(
         "UTC"
     )
@@ -578,6 +589,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         store=store,
         data=data,
         sql=tuple(_script_path(file, folder, data, script) for script in document.sql),
+        schema=document.schema,
         time_zone=document.time_zone.key,
         schedule=schedule,
         triggers=triggers,

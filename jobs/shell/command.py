@@ -249,6 +249,14 @@ def chosen_catalogs(chosen: argparse.Namespace) -> "Mapping[str, str]":
     return {} if pipeline is None else pipeline.catalogs
 
 
+def chosen_schema(chosen: argparse.Namespace) -> str:
+    """Return `schema` of the pipeline that the command line names; the default one without a pipeline."""
+    from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
+
+    pipeline = chosen_pipeline(chosen)
+    return DEFAULT_SCHEMA if pipeline is None else pipeline.schema
+
+
 def open_chosen(chosen: argparse.Namespace) -> "PipelineStore":
     """Open the chosen store, with its pipeline if one is named. Raises NotInitialisedError, and as `chosen_store`."""
     from tussock.jobs.operations.store import open_pipeline, open_store

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
-from tussock.jobs.shell.command import Command, chosen_catalogs, chosen_meta, chosen_store, number_of, open_chosen
+from tussock.jobs.shell.command import (
+    Command,
+    chosen_catalogs,
+    chosen_meta,
+    chosen_schema,
+    chosen_store,
+    number_of,
+    open_chosen,
+)
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +81,10 @@ def _run_query(chosen: argparse.Namespace) -> None:
     if chosen.duckdb and not chosen.pending:
         _write_answer_of_duckdb(chosen, meta, sql)
         return
-    if not chosen.pending and (plain := plain_select(meta.read_latest().catalog, sql)) is not None:
+    if (
+        not chosen.pending
+        and (plain := plain_select(meta.read_latest().catalog, sql, chosen_schema(chosen))) is not None
+    ):
         stored = StoredRows(meta)
         with plain.open_rows(stored, _chosen_epoch(chosen, stored)) as rows:
             _write_rows(chosen, rows)
@@ -120,7 +131,13 @@ def _open_session(chosen: argparse.Namespace, *, brief: bool, announced: bool = 
 
     with ExitStack() as stack:
         yield stack.enter_context(
-            Session(chosen_store(chosen), start_spark, create=False, catalogs=chosen_catalogs(chosen))
+            Session(
+                chosen_store(chosen),
+                start_spark,
+                create=False,
+                catalogs=chosen_catalogs(chosen),
+                schema=chosen_schema(chosen),
+            )
         )
 
 
@@ -327,7 +344,7 @@ def _run_shell(chosen: argparse.Namespace) -> int:
 
     meta = chosen_meta(chosen)
     catalogs = chosen_catalogs(chosen)
-    opened = partial(Session, chosen_store(chosen), create=False, catalogs=catalogs)
+    opened = partial(Session, chosen_store(chosen), create=False, catalogs=catalogs, schema=chosen_schema(chosen))
     prompt = Prompt(meta, opened, sys.stdout, chosen.duckdb, catalogs=catalogs)
     try:
         if sys.stdin.isatty():

@@ -37,7 +37,7 @@ from tussock.jobs.kernels.registry import may_raise
 from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
 from tussock.jobs.logical.expression_tree import needs_spark
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Expr, Plan
-from tussock.jobs.logical.relation_names import names_mentioned
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -97,6 +97,7 @@ class DerivedScript:
     file: Path
     text: str
     may_be_left: bool = False
+    schema: str = DEFAULT_SCHEMA  # of the names without one
 
 
 Derived = Callable[[Catalog], Iterable[DerivedScript]]
@@ -233,10 +234,12 @@ class Deploying:
         resume: Sequence[str] = (),
         derived: Derived | None = None,
         zone_rules: bool = False,
+        schema: str = DEFAULT_SCHEMA,
     ) -> Deployment:
         """The deployment of these files.
 
         Args:
+            schema: of names without one, in each file before its first USE.
             derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
             prune: drop views that the files do not name; or the names of relations of any kind to drop.
             resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
@@ -247,14 +250,14 @@ class Deploying:
         whole, moves = True, self._record_zone_rules() if zone_rules else ()
         for path, script in scripts:
             with _errors_with_file(path):
-                for statement in split_script(script):
+                for statement in split_script(script, schema):
                     whole = whole and self._process_statement(path, statement)
                     if not whole:
                         self._remember_name(statement)
         if derived is not None and whole:
             for own in derived(self._draft.catalog):
                 with _errors_with_file(own.file):
-                    self._process_statement(own.file, ScriptStatement(own.text), own=own)
+                    self._process_statement(own.file, ScriptStatement(own.text, schema=own.schema), own=own)
         self._without_files(prune if whole else False, own=derived is not None and whole)
         self._resume_views(resume)
         self._rebind_views(moved_views(self.catalog, moves, self.meta.settings.time_zone))

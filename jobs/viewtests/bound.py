@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.catalog.definition import created_by, find_relation, source_of
-from tussock.jobs.logical.relation_names import names_mentioned
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -78,12 +78,14 @@ class BoundFiles:
         release: of this package; statements that another release bound are bound again.
         cache_file: of bound statements. It is not written if its folder cannot be.
         spark: starts Spark.
+        schema: of names without one, in each file before its first USE.
     """
 
     time_zone: str
     release: str
     cache_file: Path
     spark: "Callable[[], SparkSession]"
+    schema: str = DEFAULT_SCHEMA
     _maker: StatementMaker | None = None
     _meta: MetaStore | None = None
     _encoded: dict[bytes, bytes] = field(default_factory=dict)  # the statements of definitions
@@ -107,7 +109,7 @@ class BoundFiles:
         with ExitStack() as stack:
             for path, script in scripts:
                 with _errors_in_file(path):
-                    for statement in split_script(script):
+                    for statement in split_script(script, self.schema):
                         if _first_word(statement.text) in _DEFINING:
                             digest = self._statement_digest(draft.catalog, statement)
                             bound = before.get(digest) or self._bind_statement(

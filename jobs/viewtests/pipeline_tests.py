@@ -125,9 +125,8 @@ class ViewTests:
         if self._catalog is None:
             there = replace(self.pipeline, sql=tuple(path for path in self.pipeline.sql if path.exists()))
             cache_file = self.pipeline.folder.parent.parent / ".tussock" / self.pipeline.name / "tests.json"
-            self._catalog = BoundFiles(self.pipeline.time_zone, __version__, cache_file, self._started).bind_catalog(
-                there.read_scripts()
-            )
+            files = BoundFiles(self.pipeline.time_zone, __version__, cache_file, self._started, self.pipeline.schema)
+            self._catalog = files.bind_catalog(there.read_scripts())
         return self._catalog
 
     @property

@@ -176,3 +176,42 @@ def test_undo_and_restate_change_one_schema(run: Run, tmp_path: Path) -> None:
     assert {name: rows(run, name) for name in FIRST} == FIRST
     newest = max((tmp_path / "files" / "orders").glob("*.parquet"))
     assert pq.read_table(newest).sort_by("id").to_pylist() == [{"id": 1, "price": 10}, {"id": 2, "price": 20}]
+
+
+def test_the_schema_of_a_pipeline_holds_in_files_assertions_tests_and_queries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    home = tmp_path / "pipelines" / "shop"
+    for folder in (home / "quality", home / "tests", tmp_path / "data" / "raw"):
+        folder.mkdir(parents=True)
+    (home / "pipeline.toml").write_text(
+        'name = "shop"\nstore = "store"\ndata = "data"\nschema = "silver"\nsql = ["all.sql"]\n[quality]\n'
+    )
+    (home / "all.sql").write_text(
+        "CREATE SOURCE raw (id bigint, price bigint) USING csv OPTIONS (path '${data}/raw', header 'true');\n"
+        "CREATE MATERIALIZED VIEW orders AS SELECT id, price FROM raw;\nUSE default;\n"
+        "CREATE MATERIALIZED VIEW totals AS SELECT sum(price) AS price FROM silver.orders;\n"
+    )
+    (home / "quality" / "dear.sql").write_text("SELECT * FROM orders WHERE price > 5000")
+    (home / "tests" / "orders.yaml").write_text(
+        "- name: one\n  view: silver.orders\n  rows:\n    silver.raw: [{id: 1, price: 5}]\n"
+        "  expect: [{id: 1, price: 5}]\n"
+    )
+    (tmp_path / "data" / "raw" / "1.csv").write_text(FILES["raw"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert cli.main(list(words)) == 0
+        return capsys.readouterr().out
+
+    said("apply", "shop")
+    said("epoch", "--pipeline", "shop")
+    assert "nothing to do" in said("apply", "shop") or "unchanged" in said("plan", "shop")
+    said("check", "shop")
+    said("test", "shop")
+    assert "20" in said("query", "SELECT * FROM orders", "--pipeline", "shop"), "a plain SELECT, without Spark"
+    assert "30" in said("query", "SELECT max(price) + 10 AS x FROM orders", "--pipeline", "shop")
+    assert "30" in said("query", "SELECT price FROM default.totals", "--pipeline", "shop")
+    assert "silver.orders" in said("status", "--pipeline", "shop")

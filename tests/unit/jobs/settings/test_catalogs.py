@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.jobs.settings.test_pipeline import MINIMAL, write
+from tussock.jobs.operations.files import created_in_files
 from tussock.jobs.settings.catalogs import without_catalogs
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.values import PipelineError
+from tussock.statestore.meta.catalog import RelationKind
 
 CATALOGS = {"main": "{schema}", "lake": "lake_{schema}"}
 
@@ -36,4 +38,20 @@ def test_the_scripts_of_a_pipeline_have_the_schemas_of_its_setting(tmp_path: Pat
     assert "".join(text.split(" ")) == "CREATEVIEWa.vASSELECT1"
     write(tmp_path, MINIMAL + '\n[catalogs]\nmain = "other"')
     with pytest.raises(PipelineError, match=r"catalogs.main: found string 'other'.*main_\{schema\}"):
+        load_pipeline(folder)
+
+
+def test_the_schema_of_a_pipeline_is_created_and_holds_in_its_files(tmp_path: Path) -> None:
+    folder = write(tmp_path, MINIMAL + '\nschema = "staging"')
+    (folder / "views.sql").write_text("CREATE MATERIALIZED VIEW a AS SELECT 1; USE other; CREATE SOURCE b USING csv")
+    pipeline = load_pipeline(folder)
+    assert pipeline.schema == "staging"
+    assert pipeline.read_scripts()[0] == (folder / "pipeline.toml", "CREATE SCHEMA IF NOT EXISTS staging")
+    assert created_in_files(pipeline, RelationKind.VIEW) == ("staging.a",)
+    assert created_in_files(pipeline, RelationKind.SOURCE) == ("other.b",)
+
+
+def test_a_schema_has_the_name_of_a_schema(tmp_path: Path) -> None:
+    folder = write(tmp_path, MINIMAL + '\nschema = "Main Lake"')
+    with pytest.raises(PipelineError, match=r"schema: found string 'Main Lake'.*a schema: lower-case letters"):
         load_pipeline(folder)
