@@ -187,6 +187,7 @@ class DbtExposure(msgspec.Struct, frozen=True):
     url: str | None = None
     owner: DbtOwner = DbtOwner()
     depends_on: DependsOn = DependsOn()
+    original_file_path: str = ""
 
     @property
     def text(self) -> str:
@@ -226,7 +227,7 @@ class DbtMacro(msgspec.Struct, frozen=True):
 
 
 class DbtPart(msgspec.Struct, frozen=True):
-    """A metric, a semantic model or a saved query."""
+    """A metric, a semantic model, a saved query or a function."""
 
     name: str
     original_file_path: str = ""
@@ -242,6 +243,7 @@ class DbtManifest(msgspec.Struct, frozen=True):
     metrics: dict[str, DbtPart] = {}
     semantic_models: dict[str, DbtPart] = {}
     saved_queries: dict[str, DbtPart] = {}
+    functions: dict[str, DbtPart] = {}
     unit_tests: dict[str, DbtUnitTest] = {}
     disabled: dict[str, Any] | None = None
 

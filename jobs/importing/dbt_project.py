@@ -393,6 +393,13 @@ class _Reading:
             yield LeftOut("hook", node.name, ProjectPlace(node.original_file_path), "hooks of a run do not run")
         for node in self.manifest.nodes_of("analysis"):
             yield LeftOut("analysis", node.name, ProjectPlace(node.original_file_path), "dbt only compiles it")
+        for _, exposure in sorted(self.manifest.exposures.items()):
+            read = ", ".join(sorted(self.names[i] for i in exposure.depends_on.nodes if i in self.names))
+            reason = f"it reads {read}: the comments of these relations name it" if read else "it reads no relation"
+            yield LeftOut("exposure", exposure.name, ProjectPlace(exposure.original_file_path), reason)
+        for _, function in sorted(self.manifest.functions.items()):
+            reason = "models that call it are not taken. Write it as a Python function, or as an expression"
+            yield LeftOut("function", function.name, ProjectPlace(function.original_file_path), reason)
         others = {
             "metric": self.manifest.metrics,
             "semantic model": self.manifest.semantic_models,

@@ -61,7 +61,10 @@ def test_types_of_a_seed_come_from_its_values(read: ReadChanged) -> None:
 def test_an_ephemeral_model_is_part_of_its_readers(read: ReadChanged) -> None:
     project = read()
     assert "__dbt__cte__priced_lines" in model_of(project, "best_products").statement
-    assert [part.name for part in project.left_out] == ["priced_lines"]
+    assert [(part.kind, part.name) for part in project.left_out] == [
+        ("ephemeral model", "priced_lines"),
+        ("exposure", "morning_report"),
+    ]
 
 
 def test_a_severity_of_warn_becomes_a_warning(read: ReadChanged) -> None:
@@ -308,6 +311,18 @@ def test_models_of_equal_names_in_two_schemas_are_two_relations(read: ReadChange
         node.update(alias="daily_sales", schema="other", relation_name="other.daily_sales")
 
     assert {"daily_sales", "other.daily_sales"} <= {model.name for model in read(change).models}
+
+
+def test_exposures_and_functions_are_listed(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        part = {"name": "to_cents", "original_file_path": "functions/to_cents.sql", "resource_type": "function"}
+        manifest["functions"] = {"function.bakery.to_cents": part}
+
+    listed = {part.kind: f"{part.name} ({part.place}): {part.reason}" for part in read(change).left_out}
+    assert listed["exposure"] == (
+        "morning_report (models/marts/marts.yml): it reads daily_sales: the comments of these relations name it"
+    )
+    assert listed["function"].startswith("to_cents (functions/to_cents.sql): models that call it are not taken")
 
 
 def test_a_macro_of_a_missing_package_is_null_in_the_manifest(read: ReadChanged) -> None:
