@@ -81,6 +81,8 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     column_types: dict[str, str] | None = None
     delimiter: str | None = None
     strategy: str | None = None
+    incremental_strategy: str | None = None
+    begin: str | None = None
     updated_at: str | None = None
     hard_deletes: str | None = None
     invalidate_hard_deletes: Any = None

@@ -313,6 +313,7 @@ class _Reading:
             ),
             *(["the file that dbt-duckdb writes is not written: use [publish]"] if materialized == "external" else []),
             *([describe_translation(self.options.dialect)] if self.options.dialect else []),
+            *_microbatch_notes(node),
             *self._constant_notes(node),
         ]
         words = "VIEW" if is_view else "MATERIALIZED VIEW"
@@ -429,6 +430,11 @@ class _Reading:
                 node.checksum.checksum
             ):
                 yield f"{node.original_file_path} changed after {self.path.name} was written: run {COMPILE}"
+
+
+def _microbatch_notes(node: DbtNode) -> Iterator[str]:
+    if node.config.incremental_strategy == "microbatch" and node.config.begin:
+        yield f"dbt builds its batches from {node.config.begin} on; this view also has the rows of earlier times"
 
 
 def _is_of_dbt(package: str) -> bool:

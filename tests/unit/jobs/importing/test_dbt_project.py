@@ -325,6 +325,15 @@ def test_exposures_and_functions_are_listed(read: ReadChanged) -> None:
     assert listed["function"].startswith("to_cents (functions/to_cents.sql): models that call it are not taken")
 
 
+def test_rows_before_the_first_batch_of_a_model_have_a_note(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["config"] |= {"incremental_strategy": "microbatch", "begin": "2025-01-01"}
+
+    assert "dbt builds its batches from 2025-01-01 on; this view also has the rows of earlier times" in (
+        model_of(read(change), "order_totals").notes
+    )
+
+
 def test_a_macro_of_a_missing_package_is_null_in_the_manifest(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"][ORDERS]["depends_on"]["macros"] = [None, "macro.dbt.is_incremental"]
