@@ -149,7 +149,7 @@ def import_over_fitted_sources(
 
 def _over_empty_file(source: Model, types: Mapping[str, str], folder: Path, sql: SparkSession) -> Model:
     """A source over a Parquet file without rows."""
-    place = folder / f"{source.name}.parquet"
+    place = folder / f"of-{source.name}.parquet"  # a name that begins with _ would be hidden
     columns = ", ".join(f"`{column}` {type_}" for column, type_ in (types or {"id": "string"}).items())
     schema = to_arrow_schema(sql.createDataFrame([], columns).schema, timezone="UTC")
     pq.write_table(schema.empty_table(), place)

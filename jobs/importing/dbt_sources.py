@@ -58,6 +58,8 @@ def seed_model(node: DbtNode, name: str, root: Path) -> Model:
     path = root / node.original_file_path
     if not path.is_file():
         return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
+    if path.name.startswith("_"):
+        return replace(model, refusal=f"its file {path.name} is hidden, as Spark ignores names with _ first. Rename it")
     types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
     try:
         seed = read_seed(path, node.config.delimiter or ",", types)

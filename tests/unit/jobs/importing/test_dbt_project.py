@@ -334,6 +334,14 @@ def test_rows_before_the_first_batch_of_a_model_have_a_note(read: ReadChanged) -
     )
 
 
+def test_a_seed_whose_file_spark_ignores_is_refused(read: ReadChanged, tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["seed.bakery.raw_shops"]["original_file_path"] = "_shops.csv"
+
+    (tmp_path / "_shops.csv").write_text("id\n1\n")
+    assert model_of(read(change), "raw.raw_shops").refusal.startswith("its file _shops.csv is hidden")
+
+
 def test_a_macro_of_a_missing_package_is_null_in_the_manifest(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"][ORDERS]["depends_on"]["macros"] = [None, "macro.dbt.is_incremental"]
