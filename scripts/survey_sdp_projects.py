@@ -3,7 +3,8 @@
     python -m scripts.survey_sdp_projects projects.json > projects.md
 
 `projects.json` is a list of objects: `repository`, `revision`, `folder` (a checkout of its files), `name` (what the
-page calls it) and optionally `spec` (its spark-pipeline.yml), `catalog`, `schema` and `files` (patterns). Without
+page calls it) and optionally `spec` (its spark-pipeline.yml), `catalog`, `schema` and `files` (patterns, with `?` for
+a blank). Without
 `spec` and `files`, the files that define datasets are taken. The code of the projects stays where it is; their Python
 files run here, so read them first.
 
@@ -45,7 +46,7 @@ _DEFINES = re.compile(
 )
 _SETTING = re.compile(r"conf\.get\(\s*[\"']([\w.]+)[\"']\s*\)|\$\{([\w.]+)\}")
 _COLUMN = re.compile(r"name `([^`]+(?:`\.`[^`]+)*)` cannot be resolved|No such struct field `([^`]+)`")
-_MOST_S = 60.0  # in which columns are added to the sources of one project
+_MOST_S = 120.0  # in which columns are added to the sources of one project
 _VALUES = {"timestamp": "2026-01-01 00:00:00", "date": "2026-01-01", "double": "1.5", "boolean": "true", "string": "x"}
 #: Reasons of datasets that are no deterministic query of Spark.
 _NOT_SPARK = (

@@ -53,6 +53,7 @@ class ProjectFrames:
         relation_of_read: the source of a read by location.
         text_of_sql: a query's text over relations.
         use: the effect of a USE in the file that runs.
+        bind_source: binds a source that a file reads outside of the functions of its datasets.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class ProjectFrames:
         relation_of_read: Callable[[SourceRead], str],
         text_of_sql: Callable[[str], str],
         use: Callable[[UseWords], None],
+        bind_source: Bind,
     ) -> None:
         self._binding, self._text_of_sql, self._use = binding, text_of_sql, use
+        self._bind_source = bind_source
         self._relation_of_table, self._relation_of_read = relation_of_table, relation_of_read
         self._bind: Bind | None = None  # while the function of a dataset runs
         self._in_stream = False
@@ -96,11 +99,12 @@ class ProjectFrames:
 
     def read_table(self, name: str, *_: Any, **__: Any) -> DataFrame:
         """The DataFrame of a table of the project or of a catalog."""
-        return self._frame_of(self._relation_of_table(name))
+        bind = self._require_bind()
+        return self._frame_of(self._relation_of_table(name), bind)
 
     def read_source(self, read: SourceRead) -> DataFrame:
-        """The DataFrame of a read by location."""
-        return self._frame_of(self._relation_of_read(read))
+        """The DataFrame of a read by location, which may stand outside of a dataset's function."""
+        return self._frame_of(self._relation_of_read(read), self._bind or self._bind_source)
 
     def query(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
         """The DataFrame of a query, as SparkSession.sql. USE holds for the following definitions of the file."""
@@ -130,14 +134,14 @@ class ProjectFrames:
         texts = (", ".join(_value_text(value, f) for value, f in zip(row, fields, strict=True)) for row in rows)
         return self.session.sql(f"SELECT * FROM VALUES {', '.join(f'({text})' for text in texts)} AS t ({names})")
 
-    def _frame_of(self, relation: str) -> DataFrame:
-        self._require_bind()(relation)
+    def _frame_of(self, relation: str, bind: Bind) -> DataFrame:
+        bind(relation)
         return self._binding.frame_of(relation)
 
     def _require_bind(self) -> Bind:
         if self._bind is None:
             raise UnsupportedReadError(
-                "a read outside of a dataset's function", "move it into the function of a dataset"
+                "a read of a table outside of a dataset's function", "move it into the function of a dataset"
             )
         return self._bind
 

@@ -66,8 +66,9 @@ from tussock.jobs.importing.sdp_words import (
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.quoting import quote_name
-from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned, split_name
 from tussock.jobs.logical.source_text import SourceText, edit_source
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,12 +162,13 @@ class _Reading:
         self._left_out: list[LeftOut] = []
         self._notes: list[str] = []
         self._by_read: dict[SourceRead, str] = {}
+        self._read_outside: list[str] = []  # sources that Python files read outside of functions
         self._reading: list[list[str]] = []  # the relations that each unfinished dataset has read so far
         self._reading_notes: list[list[str]] = []
         self._of_files: set[str] = set()  # sources of files, which have hidden columns
         self._current: list[_Dataset] = []
         self._frames = ProjectFrames(
-            binding, self._relation_of_table, self._relation_of_read, self._text_of_sql, self._use_in_python
+            binding, self._relation_of_table, self._relation_of_read, self._text_of_sql, self._use_in_python, self._bind
         )
         self._recorder = Recorder(spec.root, self._frames.sql_of_column)
         self._python_scope = own = self._scope_of("")  # of the Python file that runs
@@ -386,14 +388,15 @@ class _Reading:
     def _relation_of_read(self, read: SourceRead) -> str:
         """The source of a read by location."""
         if read not in self._by_read:
-            base = self._current[-1].name if self._current else "read"
+            base = self._current[-1].name if self._current else relation_name("", Path(self._python_scope.file).stem)
             wanted = name = f"{base}_{'topic' if read.format == 'kafka' else 'files'}"
             number = 1
             while name in self._models or any(d.name == name for d in self._datasets.values()):
                 number += 1
                 name = f"{wanted}_{number}"
             self._by_read[read] = name
-            place = self._current[-1].place if self._current else ProjectPlace("")
+            place = self._current[-1].place if self._current else ProjectPlace(self._python_scope.file)
+            self._read_outside += [] if self._current else [name]
             self._models[name] = self._source_model(name, f"{read.format or 'file'} source", place, read)
         return self._note_read(self._by_read[read])
 
@@ -446,6 +449,9 @@ class _Reading:
             statement, refusal = self._statement_of(dataset), ""
         except InputError as err:
             statement, refusal = "", " ".join(str(err).partition("\n")[0].split())
+        for source in self._read_outside:
+            if source in names_mentioned(token.value() for token in tokens_of(SourceText(statement))):
+                self._note_read(source)
         reads, notes = tuple(self._reading.pop()), self._reading_notes.pop()
         self._current.pop()
         if dataset.words.kind is DatasetKind.STREAMING_TABLE and len(reads) > 1 and len(dataset.flows) == 1:

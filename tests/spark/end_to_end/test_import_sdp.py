@@ -265,6 +265,35 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
         assert not session.verify().different
 
 
+OUTSIDE = f"""
+from pyspark import pipelines as dp
+
+raw = spark.readStream.format("json").schema("{ROWS}").load("data/orders")
+
+
+@dp.table
+def ids():
+    return raw.select("id")
+
+
+@dp.materialized_view
+def amounts():
+    return raw.join(spark.read.table("ids"), "id").select("id", "amount")
+"""
+
+
+def test_a_python_file_may_read_files_outside_of_its_functions(spark: SparkSession, tmp_path: Path) -> None:
+    project, report = import_files(spark, write_project(tmp_path / "shop", orders_py=OUTSIDE), tmp_path)
+    assert not report.refused, report.refused
+    assert {model.name: model.reads for model in project.models} == {
+        "orders_files": (),
+        "ids": ("orders_files",),
+        "amounts": ("ids", "orders_files"),
+    }
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert session.query("SELECT count(*) > 0 AS some FROM amounts").to_pylist() == [{"some": True}]
+
+
 def test_a_table_of_a_catalog_is_read_at_the_place_of_the_option(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "trips").mkdir()
     (tmp_path / "trips" / "1.csv").write_text("id,fare\n1,2.5\n2,3.5\n", encoding="utf-8")
