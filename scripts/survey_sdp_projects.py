@@ -4,9 +4,8 @@
 
 `projects.json` is a list of objects: `repository`, `revision`, `folder` (a checkout of its files), `name` (what the
 page calls it) and optionally `spec` (its spark-pipeline.yml), `catalog`, `schema` and `files` (patterns, with `?` for
-a blank). Without
-`spec` and `files`, the files that define datasets are taken. The code of the projects stays where it is; their Python
-files run here, so read them first.
+a blank). Without `spec` and `files`, the files that define datasets are taken. The code of the projects stays where it
+is; their Python files run here, so read them first.
 
 Most of these projects read tables and volumes of Databricks, whose rows are not public. Each such source gets one row,
 or an empty table. A column that Spark does not find is added to a source that may have it, and the project is imported
@@ -48,7 +47,7 @@ _SETTING = re.compile(r"conf\.get\(\s*[\"']([\w.]+)[\"']\s*\)|\$\{([\w.]+)\}")
 _COLUMN = re.compile(r"name `([^`]+(?:`\.`[^`]+)*)` cannot be resolved|No such struct field `([^`]+)`")
 _MOST_S = 120.0  # in which columns are added to the sources of one project
 _VALUES = {"timestamp": "2026-01-01 00:00:00", "date": "2026-01-01", "double": "1.5", "boolean": "true", "string": "x"}
-#: Reasons of datasets that are no deterministic query of Spark.
+#: Reasons of datasets that are no deterministic query of Spark, or that Spark refuses over the guessed columns.
 _NOT_SPARK = (
     (r"rand|uuid|monotonically", "its rows depend on chance"),
     (r"current_(date|timestamp)|now\(\)|input_file_name|clock", "its rows depend on the time of the run"),
@@ -58,6 +57,10 @@ _NOT_SPARK = (
     (r"UNRESOLVED_ROUTINE|[Cc]annot resolve routine|UNRESOLVABLE_TABLE", "a function that Spark lacks"),
     (r"PARSE_SYNTAX|[Ss]yntax error", "syntax that Spark lacks"),
     (r"NameError|TypeError|AttributeError|NOT_ITERABLE|KeyError", "an error of its own"),
+    (r"UNRESOLVED_(COLUMN|FIELD)|ATTRIBUTE_NOT_SUPPORTED|No such struct field", "columns that its sources may have"),
+    (r"DATATYPE_MISMATCH|INCOMPATIBLE|INVALID_EXTRACT", "types that its sources may have"),
+    (r"REQUIRES_SINGLE_PART|TABLE_OR_VIEW_NOT_FOUND", "a table outside of the project"),
+    (r"it contains a credential", "a credential in its text"),
 )  # fmt: skip
 
 

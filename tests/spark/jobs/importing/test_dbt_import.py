@@ -128,7 +128,7 @@ def test_a_second_import_finds_no_difference(imported: ImportReport, spark: Spar
 def test_a_seed_has_the_rows_that_dbt_loads(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "seed.csv").write_text(SEED)
     node = DbtNode("seed.shop.seed", "seed", "seed", "shop", "seed.csv")
-    with Session(str(tmp_path / "store"), spark, runner="local", workers=1) as session:
+    with Session(str(tmp_path / "store"), spark, workers=1) as session:
         session.execute(seed_model(node, "seed", tmp_path).statement.replace("${data}", str(tmp_path)))
         session.execute("CREATE MATERIALIZED VIEW loaded AS SELECT * FROM seed")
         session.flush()
