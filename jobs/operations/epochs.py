@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tussock.jobs.barriers import barrier as barriers
 from tussock.jobs.barriers.columns import wider_columns
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.follow import next_of_branch
+from tussock.jobs.barriers.follow import BranchConflictError, next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
@@ -26,7 +26,7 @@ from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.jdbc import storing_dumps
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.supersede import abandon_barrier
-from tussock.statestore.errors import MustStopError
+from tussock.statestore.errors import InputError, MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
@@ -207,10 +207,22 @@ def run_pipeline_epochs(
     Raises: as tussock.jobs.driver.epoch.advance_store.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
-        done = _run_pipeline_epochs(at, wish, where, progress, runner)
+        try:
+            done = _run_pipeline_epochs(at, wish, where, progress, runner)
+        except BranchConflictError:
+            _publish_followed(at, progress)
+            raise
         recording.ends = not done.needs_spark
     release_taken_input(at.meta)
     return done
+
+
+def _publish_followed(at: PipelineStore, progress: Progress) -> None:
+    """Publish the epochs that a branch has taken and that no later run can publish, as far as its suites pass."""
+    from tussock.jobs.operations.publish import publish_newest  # imports the suites
+
+    with suppress(InputError):
+        publish_newest(at, progress)
 
 
 def _run_pipeline_epochs(

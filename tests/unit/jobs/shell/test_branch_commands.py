@@ -286,3 +286,15 @@ def test_the_plan_of_a_merge_lists_suites_and_sinks_that_left_the_files_and_its_
     run(capsys, "branch", "merge", "shop", "pr-1", "--approved", planned.split()[-1])
     run(capsys, "branch", "create", "shop", "pr-2")
     assert "branch pr-2 has no changes" in run(capsys, "branch", "merge", "shop", "pr-2", "--plan")
+
+
+def test_a_branch_that_cannot_go_on_shows_the_epochs_that_it_has_taken(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    run(capsys, "branch", "create", "shop", "pr-1")
+    before = open_meta(store).read_latest().epoch
+    add_rows(store, 2)
+    run(capsys, "undo", "shop", "--to", str(before))
+    assert "went back to an earlier epoch" in run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1", code=1)
+    assert ids_in(capsys, "--pipeline", "shop", "--branch", "pr-1") == ["1", "2"], "no later run can publish them"
