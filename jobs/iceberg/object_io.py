@@ -7,13 +7,12 @@ are read and written without pyiceberg. Files in folders and in S3 stay pyiceber
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 
 from tussock.jobs.iceberg.table_files import normal_path_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from tussock.statestore.objectstore.open import CLOUD_OPTIONS, open_bucket, split_address
+from tussock.statestore.objectstore.open import CLOUD_OPTIONS, open_bucket, read_options, split_address
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
@@ -25,7 +24,8 @@ _ADDRESSES = tuple(f"{scheme}://" for scheme in CLOUD_OPTIONS)
 
 def properties_of(objects: ObjectStore) -> dict[str, str]:
     """Return the properties of a catalog whose tables are in a store."""
-    return io_properties(dict(parse_qsl(objects.uri.partition("?")[2])))
+    address, _, query = objects.uri.partition("?")
+    return io_properties(read_options(address, query))
 
 
 def io_properties(options: Mapping[str, str]) -> dict[str, str]:
