@@ -17,6 +17,7 @@ from tussock.jobs.sources import (
     iceberg,
     jdbc,
     kafka,
+    keyed,
     other_store,
     parquet,
     parquet_footer,
@@ -163,7 +164,7 @@ def _formats() -> Iterator[str]:
             yield from _format(name, "Spark", "as in Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
             continue
         if isinstance(reader, jdbc.JdbcTables):
-            options = _codes(("path", jdbc.WATERMARK, jdbc.KEEP, *jdbc.OPTIONS))
+            options = _codes(("path", keyed.WATERMARK, jdbc.KEEP, *jdbc.OPTIONS))
             yield from _format(name, "Spark, into dumps", "declared, or the table's", options)
             continue
         if isinstance(reader, other_store.OtherStores):

@@ -45,7 +45,8 @@ from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.files import RETAIN
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.keyed import CHANGES, RecordKind
+from tussock.jobs.sources.keyed import CHANGES, WATERMARK, RecordKind
+from tussock.jobs.sources.listing import literal_folder, split_bucket
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.sources.taken import taken_files
@@ -55,7 +56,6 @@ from tussock.statestore.table.storage_table import StorageTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = "jdbc"  # the name after USING
 _URL, _TABLE, _QUERY = "url", "dbtable", "query"
 _PARTITIONS = ("partitionColumn", "lowerBound", "upperBound", "numPartitions")
 #: Options that Spark's JDBC reader gets.
@@ -72,7 +72,7 @@ OPTIONS = (
     "sessionInitStatement",
     "customSchema",
 )
-WATERMARK, KEEP = "watermark_column", "keep_dumps"
+KEEP = "keep_dumps"
 _OWN = (WATERMARK, KEEP)
 _DIGEST, _FAILED, _NEWEST = "_digest", "_failed", "_watermark"
 _DRIVERS = {
@@ -124,8 +124,9 @@ class JdbcTables(ParquetFiles):
             raise MissingOptionError(source.name, _TABLE, reason)
         if KEEP in options and not (options[KEEP].isdecimal() and int(options[KEEP])):
             raise BadOptionError(source.name, KEEP, options[KEEP], "expected the number of dumps to keep, such as '7'")
-        if options["path"].startswith("s3:"):
-            reason = "expected a folder of a file system that the epochs reach; dumps are stored there"
+        bucket, name = split_bucket(options["path"])
+        if bucket or literal_folder(options["path"], options) != f"/{name}":
+            reason = "expected a folder of a file system that epochs reach, without wildcards: dumps are stored there"
             raise BadOptionError(source.name, "path", options["path"], reason)
         super().check(_files_of(source))
 
@@ -143,7 +144,7 @@ class JdbcTables(ParquetFiles):
         if watermark is not None and watermark.lower() not in {f.name.lower() for f in fields}:
             reason = f"it is no column of the source; its columns: {', '.join(f.name for f in fields)}"
             raise BadOptionError(source.name, WATERMARK, watermark, reason)
-        Path(source.options["path"]).mkdir(parents=True, exist_ok=True)
+        _folder_of(source).mkdir(parents=True, exist_ok=True)
         return fields
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
@@ -153,7 +154,7 @@ class JdbcTables(ParquetFiles):
             remove_old_dumps(source, taken)
             with dumping.open_spark() as spark:
                 store_dump(source, spark)
-        failed = Path(source.options["path"]) / _FAILED
+        failed = _folder_of(source) / _FAILED
         if failed.exists():
             raise DatabaseReadError(source.name, failed.read_text())
         return super().pin(_files_of(source), taken, request, keeper)
@@ -189,7 +190,7 @@ def store_dump(source: CreateSource, spark: "SparkSession") -> Path | None:
 
     None: they are those of the newest one, or the database cannot be read. Then the source is held.
     """
-    folder = Path(source.options["path"])
+    folder = _folder_of(source)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         dump = _write_dump(source, spark, folder)
@@ -260,7 +261,7 @@ def remove_old_dumps(source: CreateSource, taken: StorageTable | None) -> None:
     """Remove the dumps that committed epochs have taken, except the newest `keep_dumps`. Without it, all dumps stay."""
     if KEEP not in source.options or taken is None or taken.has_epochs_in_flight:
         return
-    folder = Path(source.options["path"])
+    folder = _folder_of(source)
     names = {Path(file.path).parent.name for file in taken_files(taken)}
     dumps = sorted(path.name for path in folder.iterdir() if _DUMP.fullmatch(path.name) and path.name in names)
     for name in dumps[: -int(source.options[KEEP])]:
@@ -307,6 +308,11 @@ def _database_errors(source: CreateSource) -> Iterator[None]:
 def _place_of(source: CreateSource) -> tuple[str, str]:
     option = _TABLE if _TABLE in source.options else _QUERY
     return option, source.options[option]
+
+
+def _folder_of(source: CreateSource) -> Path:
+    """The folder of the dumps."""
+    return Path("/", split_bucket(source.options["path"])[1])
 
 
 def _files_of(source: CreateSource) -> CreateSource:

@@ -84,6 +84,7 @@ DECIMAL_TEXTS = "decimal_texts"
 _OF_ENVELOPES, _NOT_OF_ENVELOPES = (*EPOCH_UNITS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
 OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES, REMOVED_ROWS)
 RETAIN, FILES, KAFKA, POSTGRES = "retain", "files", "kafka", "postgres"
+JDBC, WATERMARK = "jdbc", "watermark_column"  # a format whose dumps have only the rows from the watermark on
 #: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
 LINE_FIELDS = (Field("value", "string"),)
 MESSAGE_FIELDS = (Field("key", "binary"), Field("value", "binary"))
@@ -306,6 +307,8 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
             reason = "the log of the database contains the operations and their order"
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
+    if source.format == JDBC:
+        _check_dumps(source)
     if source.keyed is None and changes != RecordKind.SNAPSHOT:
         if (stray := next((name for name in OPTIONS if name in source.options), None)) is not None:
             reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
@@ -408,6 +411,23 @@ def _check_table(source: CreateSource) -> None:
             "as for a table that drops old records)"
         )
         raise BadOptionError(source.name, REMOVED_ROWS, removed, reason)
+
+
+def _check_dumps(source: CreateSource) -> None:
+    """Reject a table of a database whose dumps would mean other rows than the table's."""
+    changes = source.options.get(CHANGES)
+    if changes is None:
+        reason = (
+            f"'{RecordKind.SNAPSHOT}' (each dump is the whole table) or '{RecordKind.UPSERT}' (the rows of a dump "
+            "replace those of their keys)"
+        )
+        raise MissingOptionError(source.name, CHANGES, reason)
+    if WATERMARK in source.options and changes == RecordKind.SNAPSHOT:
+        reason = (
+            "a dump then contains only the changed rows, and the others would count as deleted. Write changes "
+            f"'{RecordKind.UPSERT}', or omit this option"
+        )
+        raise BadOptionError(source.name, WATERMARK, source.options[WATERMARK], reason)
 
 
 def _check_records(source: CreateSource) -> None:

@@ -9,11 +9,10 @@ from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.envelope_files import EnvelopeFiles
 from tussock.jobs.sources.errors import UnsupportedFormatError
 from tussock.jobs.sources.iceberg import IcebergTables
-from tussock.jobs.sources.jdbc import FORMAT as JDBC
 from tussock.jobs.sources.jdbc import JdbcTables
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
-from tussock.jobs.sources.keyed import POSTGRES, KeyedPlan, has_envelopes, plan_of
+from tussock.jobs.sources.keyed import JDBC, POSTGRES, KeyedPlan, has_envelopes, plan_of
 from tussock.jobs.sources.orc import OrcFiles
 from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
 from tussock.jobs.sources.other_store import OtherStores
