@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -401,6 +402,45 @@ def _splits_of_rows(file: PinnedFile, starts: Sequence[int], parts: int, first: 
     return splits
 
 
+class _DeclaredColumns:
+    """Turns columns of a split into the declared types. Collects why records are rejects, if they are quarantined."""
+
+    def __init__(self, split: Split, options: Mapping[str, str]) -> None:
+        self._split, self._options = split, options
+        self._quarantines = options.get(ON_ERROR) == QUARANTINE
+        self.reasons: list[pa.Array | None] = []
+
+    def read_as(self, field: Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a column as declared. Raises SchemaMismatchError, TooFineTimeError, BadTextError."""
+        if self._quarantines and not _reads_as(column.type, field.type, self._options):
+            values, bad = narrow_column(column, arrow_type(field.type))
+            self.reasons.append(not_fitting(field.name, column, field.type, bad))
+            return values
+        if is_nested(column.type):
+            chunks = [pick_column(chunk, arrow_type(field.type)) for chunk in column.chunks]
+            column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], arrow_type(field.type))
+        if "timestamp" in field.type and holds_nanoseconds(column.type):
+            self._judge_times(field, too_fine(column))
+        values = _as_declared(column, field.type)
+        if "string" in field.type:
+            self._judge_texts(field, values)
+        return values
+
+    def _judge_times(self, field: Field, fine: npt.NDArray[np.bool_]) -> None:
+        if not fine.any():
+            return
+        if not self._quarantines:
+            record = self._split.first_row + 1 + int(fine.argmax())
+            raise TooFineTimeError(self._split.file.path, record, field.name, field.type)
+        self.reasons.append(reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond"))
+
+    def _judge_texts(self, field: Field, values: pa.ChunkedArray) -> None:
+        if not self._quarantines:
+            require_text(self._split.file.path, field.name, values, self._split.first_row + 1)
+        elif (bad := bad_texts(values)).any():
+            self.reasons.append(reason_where(bad, not_text(field.name)))
+
+
 def read_split(
     split: Split, columns: Sequence[int], fields: Sequence[Field], options: Mapping[str, str], width: int | None = None
 ) -> SplitRows:
@@ -424,7 +464,11 @@ def read_split(
 
     Cost: two HEAD requests, the footer, and one coalesced read of the columns' chunks. Memory: the decoded columns.
     """
-    file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
+    file, quarantine, declared_columns = (
+        split.file,
+        options.get(ON_ERROR) == QUARANTINE,
+        _DeclaredColumns(split, options),
+    )
     verify_pin(file, options)
     with _open_file(file, options) as reader:
         schema = reader.schema_arrow
@@ -445,40 +489,16 @@ def read_split(
             table = _read_rows(
                 reader, groups, [n for n, _ in columns_to_read if n is not None], split.skipped, split.rows
             )
-            int96 = {
-                c.path
-                for c in (reader.schema.column(i) for i in range(len(reader.schema)))
-                if c.physical_type == "INT96"
-            }
+            leaves = (reader.schema.column(i) for i in range(len(reader.schema)))
+            int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
             typed = []
             for name, c in columns_to_read:
                 if name is None:
                     typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
                     continue
-                column, field = table[name], fields[c]
                 if name in int96:
-                    _require_near_years(name, column)
-                if quarantine and not _reads_as(column.type, field.type, options):
-                    values, bad = narrow_column(column, arrow_type(field.type))
-                    typed.append(values)
-                    reasons.append(not_fitting(field.name, column, field.type, bad))
-                    continue
-                if is_nested(column.type):
-                    chunks = [pick_column(chunk, arrow_type(field.type)) for chunk in column.chunks]
-                    column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], arrow_type(field.type))
-                if "timestamp" in field.type and holds_nanoseconds(column.type) and (fine := too_fine(column)).any():
-                    if not quarantine:
-                        raise TooFineTimeError(
-                            file.path, split.first_row + 1 + int(fine.argmax()), field.name, field.type
-                        )
-                    reasons.append(
-                        reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond")
-                    )
-                typed.append(_as_declared(column, field.type))
-                if "string" in field.type and not quarantine:
-                    require_text(file.path, field.name, typed[-1], split.first_row + 1)
-                elif "string" in field.type and (bad := bad_texts(typed[-1])).any():
-                    reasons.append(reason_where(bad, not_text(field.name)))
+                    _require_near_years(name, table[name])
+                typed.append(declared_columns.read_as(fields[c], table[name]))
         except (pa.ArrowException, OSError) as err:
             raise _error_of_read(file, err, options) from err
     verify_pin(file, options)
@@ -488,7 +508,7 @@ def read_split(
     table = pa.Table.from_arrays(
         [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
     )
-    table = mark_rejects(table, file, split.first_row, first_reasons(*reasons))
+    table = mark_rejects(table, file, split.first_row, first_reasons(*declared_columns.reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (
         undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
