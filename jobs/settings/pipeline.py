@@ -557,25 +557,13 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
     data = None if document.data is None else _absolute_place(substitute_text("data", document.data), home)
     if data is not None and re.search(r"['\\]", data):  # SQL files contain it between quotes
         raise error("data", repr(data), "a path without quotes and backslashes")
-    epoch, quality = document.epoch, document.quality or _Quality()
+    quality = document.quality or _Quality()
     suites, docs = (
         substitute_text("quality.folder", quality.folder),
         substitute_text("quality.docs", quality.docs or f".airflow/data_docs/{name}"),
     )
-    if epoch.vnodes & (epoch.vnodes - 1):
-        raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
-    for argument in document.airflow.default_args:
-        if argument in OTHER_PLACES:
-            raise error(f"airflow.default_args.{argument}", "an argument that has its own key", OTHER_PLACES[argument])
-    if epoch.units is not None and epoch.units > epoch.vnodes:
-        raise error("epoch.units", str(epoch.units), f"at most vnodes, {epoch.vnodes}")
-    watch = {
-        source: _substitute_arguments(
-            converted_value(table, _VALUES_BY_NAME["watch"], file, f"watch.{source}"),
-            partial(substitute_text, f"watch.{source}"),
-        )
-        for source, table in document.watch.items()
-    }
+    _check_values(document, error)
+    watch = _notifiers_of("watch", document.watch, file, substitute_text)
     schedule, triggers = read_schedule(document.schedule, watch, document.time_zone, file)
     store = _absolute_place(substitute_text("store", document.store), home)
     is_branch = parent_environment(store) is not None
@@ -594,32 +582,17 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         schedule=schedule,
         triggers=triggers,
         watch=watch,
-        epoch=epoch,
-        spark={
-            k: substitute_text(f"spark.{k}", converted_value(v, _VALUES_BY_NAME["spark"], file, f"spark.{k}"))
-            for k, v in document.spark.items()
-        },
+        epoch=document.epoch,
+        spark={k: substitute_text(f"spark.{k}", v) for k, v in _entries_of("spark", document.spark, file)},
         deploy=document.deploy,
         limits=document.limits,
         rebalance=document.rebalance,
-        freshness={
-            view: int(converted_value(v, _VALUES_BY_NAME["freshness"], file, f"freshness.{view}"))
-            for view, v in document.freshness.items()
-        },
-        arrival={
-            source: converted_value(rule, _VALUES_BY_NAME["arrival"], file, f"arrival.{source}")
-            for source, rule in document.arrival.items()
-        },
+        freshness={view: int(v) for view, v in _entries_of("freshness", document.freshness, file)},
+        arrival=dict(_entries_of("arrival", document.arrival, file)),
         alerts=document.alerts,
         airflow=document.airflow,
         pages=document.pages,
-        notify={
-            of: _substitute_arguments(
-                converted_value(table, _VALUES_BY_NAME["notify"], file, f"notify.{of}"),
-                partial(substitute_text, f"notify.{of}"),
-            )
-            for of, table in document.notify.items()
-        },
+        notify=_notifiers_of("notify", document.notify, file, substitute_text),
         prices=document.prices,
         upkeep=document.upkeep,
         verify=document.verify,
@@ -630,12 +603,37 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         environment=environment,
         branch=environment if is_branch else "",
         own_variables=variables,
-        catalogs={
-            name.lower(): converted_value(pattern, _VALUES_BY_NAME["catalogs"], file, f"catalogs.{name}")
-            for name, pattern in document.catalogs.items()
-        },
+        catalogs={name.lower(): pattern for name, pattern in _entries_of("catalogs", document.catalogs, file)},
         used_variables=used,
     )
+
+
+def _check_values(document: _Document, error: Callable[[str, str, str], PipelineError]) -> None:
+    """Reject values that contradict each other. Raises what `error` makes of key, finding and expectation."""
+    vnodes, units = document.epoch.vnodes, document.epoch.units
+    if vnodes & (vnodes - 1):
+        raise error("epoch.vnodes", str(vnodes), "a power of two")
+    for argument in document.airflow.default_args:
+        if argument in OTHER_PLACES:
+            raise error(f"airflow.default_args.{argument}", "an argument that has its own key", OTHER_PLACES[argument])
+    if units is not None and units > vnodes:
+        raise error("epoch.units", str(units), f"at most vnodes, {vnodes}")
+
+
+def _entries_of(table: str, entries: Mapping[str, Any], file: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a table whose keys users choose, each with its checked value."""
+    for name, value in entries.items():
+        yield name, converted_value(value, _VALUES_BY_NAME[table], file, f"{table}.{name}")
+
+
+def _notifiers_of(
+    table: str, entries: Mapping[str, Any], file: str, substitute_text: Callable[[str, str], str]
+) -> dict[str, Any]:
+    """Return the notifiers or triggers of a table, by the names that users choose, with their variables substituted."""
+    return {
+        name: _substitute_arguments(value, partial(substitute_text, f"{table}.{name}"))
+        for name, value in _entries_of(table, entries, file)
+    }
 
 
 def _substitute_variable(file: str, name: str, value: Any) -> str:
