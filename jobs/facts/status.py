@@ -1,6 +1,7 @@
 """The status of a pipeline at one moment, with its troubles first."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
@@ -93,32 +94,60 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.open is None else last_sign(self.open.at, self.run, self.at)
 
 
+@dataclass(frozen=True, slots=True)
+class StatusSettings:
+    """The settings of a pipeline that its status needs; the defaults are those of a store without a pipeline.
+
+    Args:
+        name, environment: to show.
+        freshness: the maximum age of views, ms by name.
+        publish: settings of published tables, to compare these with the store's history.
+        schedule, triggers: the schedule in `time_zone`, and other causes of runs, to find overdue runs.
+        arrival: the rules on the files of each source, which the last intervals of the schedule must meet.
+    """
+
+    name: str = ""
+    environment: str = ""
+    prices: Prices = Prices()  # noqa: RUF009
+    freshness: Mapping[str, int] = field(default_factory=dict)
+    publish: Sequence[PublishSettings] = ()
+    schedule: RunSchedule | None = None
+    triggers: RunTriggers = NO_TRIGGERS
+    time_zone: str = "UTC"
+    arrival: Mapping[str, ArrivalRule] = field(default_factory=dict)
+
+    @classmethod
+    def of_pipeline(cls, pipeline: Pipeline) -> "StatusSettings":
+        """Take the settings of a pipeline."""
+        return cls(
+            pipeline.name,
+            pipeline.environment,
+            pipeline.prices,
+            pipeline.freshness,
+            pipeline.publish,
+            pipeline.schedule,
+            pipeline.triggers,
+            pipeline.time_zone,
+            pipeline.arrival,
+        )
+
+
+_NO_PIPELINE = StatusSettings()
+
+
 def read_status(
     meta: MetaStore,
     now: datetime,
+    settings: StatusSettings = _NO_PIPELINE,
     *,
-    pipeline: str = "",
-    environment: str = "",
-    prices: Prices | None = None,
     last: int = 5,
     everything: bool = False,
-    freshness: Mapping[str, int] | None = None,
-    publish: Sequence[PublishSettings] = (),
-    schedule: RunSchedule | None = None,
-    triggers: RunTriggers = NO_TRIGGERS,
-    time_zone: str = "UTC",
-    arrival: Mapping[str, ArrivalRule] | None = None,
 ) -> Status:
     """Return a pipeline's current status.
 
     Args:
-        pipeline, environment: the names to show; empty without a pipeline or an environment.
         now: the time to which ages are counted.
         last: the number of newest epochs to include; units and cost cover these.
-        freshness: the pipeline's maximum age of views, ms by name.
-        publish: settings of published tables, to compare these with the store's history.
-        schedule, triggers: the pipeline's schedule in `time_zone`, and other causes of runs, to find overdue runs.
-        arrival: the pipeline's rules on the files of each source, which the last intervals of the schedule must meet.
         everything: also report the stored bytes per unit, and what vacuum would free.
 
     Cost: the version once; one GET each for the last verification, the last run and the open barrier, and the reads of
@@ -127,39 +156,39 @@ def read_status(
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
     version, own = meta.read_latest(), find_own_branch(meta)
-    argument = pipeline and in_commands(pipeline, environment, own.name if own is not None else "")
+    argument = settings.name and in_commands(settings.name, settings.environment, own.name if own is not None else "")
     barrier = meta.barrier_after(version.epoch)
     opened = None if barrier is None else barrier_facts(meta, version, barrier)
     waits = list_sources(meta, version)
     done = list_epochs(meta, last, version=version)
     newest = done[-1] if done else None
-    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=barrier, wanted=freshness)
+    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=barrier, wanted=settings.freshness)
     statements = meta.log_end() - version.log_end
     shape = store_shape(version)
     copy = find_copy(meta)
     compared = read_verified(meta, version)
-    tables = tuple(compare_published(meta, sink) for sink in publish) if version.published else ()
+    tables = tuple(compare_published(meta, sink) for sink in settings.publish) if version.published else ()
     run, committed = last_run(meta, now), _moment_or_none(version.epoch)
     seen_run = max((at for at in (None if run is None else run.at, committed) if at is not None), default=None)
     listed = find_troubles(
         HealthFacts(
-            pipeline=pipeline,
-            environment=environment,
+            pipeline=settings.name,
+            environment=settings.environment,
             branch=own.name if own is not None else "",
             now=now,
             committed=version.epoch,
             published=version.published,
             run=run,
-            overdue=overdue_repetition(triggers, seen_run, now)
-            if schedule is None
-            else overdue_run(schedule, time_zone, seen_run, now),
+            overdue=overdue_repetition(settings.triggers, seen_run, now)
+            if settings.schedule is None
+            else overdue_run(settings.schedule, settings.time_zone, seen_run, now),
             opened=opened,
             sources=waits,
             views=seen,
             epochs=done,
             shape=shape,
-            freshness=freshness or {},
-            publish=publish,
+            freshness=settings.freshness,
+            publish=settings.publish,
             tables=tables,
             copy=copy,
             verified=compared,
@@ -167,12 +196,12 @@ def read_status(
             inputs=inputs_by_relation(version.catalog) if version.held else {},
             statements=statements,
             is_empty=not version.epoch and not statements and barrier is None,
-            missing=_missing_files(meta, version, arrival, schedule, time_zone, run, now),
+            missing=_missing_files(meta, version, settings, run, now),
         )
     )
     return Status(
-        pipeline=pipeline,
-        environment=environment,
+        pipeline=settings.name,
+        environment=settings.environment,
         store=meta.objects.uri,
         at=now,
         version=version.id,
@@ -187,7 +216,7 @@ def read_status(
         epochs=done,
         units=list_units(version, done, meta if everything else None),
         shape=shape,
-        cost=sum_cost(version, done, prices or Prices()),
+        cost=sum_cost(version, done, settings.prices),
         vacuum=vacuum_facts(meta) if everything else None,
         work=tuple(
             WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
@@ -208,40 +237,21 @@ def read_status(
 
 def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int = 5, everything: bool = False) -> Status:
     """Return the status of a pipeline with its settings. Otherwise as `read_status`."""
-    return read_status(
-        meta,
-        now,
-        pipeline=pipeline.name,
-        environment=pipeline.environment,
-        prices=pipeline.prices,
-        last=last,
-        everything=everything,
-        freshness=pipeline.freshness,
-        publish=pipeline.publish,
-        schedule=pipeline.schedule,
-        triggers=pipeline.triggers,
-        time_zone=pipeline.time_zone,
-        arrival=pipeline.arrival,
-    )
+    return read_status(meta, now, StatusSettings.of_pipeline(pipeline), last=last, everything=everything)
 
 
 _INTERVALS = 31  # the newest, whose files must have arrived
 
 
 def _missing_files(
-    meta: MetaStore,
-    version: HummockVersion,
-    arrival: Mapping[str, ArrivalRule] | None,
-    schedule: RunSchedule | None,
-    time_zone: str,
-    run: RunFacts | None,
-    now: datetime,
+    meta: MetaStore, version: HummockVersion, settings: StatusSettings, run: RunFacts | None, now: datetime
 ) -> list[MissingFiles]:
-    if not arrival or schedule is None:
+    schedule, time_zone = settings.schedule, settings.time_zone
+    if not settings.arrival or schedule is None:
         return []
     ran_until = _ran_until(version, schedule, time_zone, run) or now
     past = past_intervals(schedule, version.catalog.resolve_zone(time_zone), now, _INTERVALS)
-    return missing_files(meta, version, arrival, [one for one in past if one.end <= ran_until], now)
+    return missing_files(meta, version, settings.arrival, [one for one in past if one.end <= ran_until], now)
 
 
 def _ran_until(version: HummockVersion, schedule: RunSchedule, time_zone: str, run: RunFacts | None) -> datetime | None:

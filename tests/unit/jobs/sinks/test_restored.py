@@ -28,7 +28,7 @@ from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.facts.published import compare_published
-from tussock.jobs.facts.status import now_of, read_status
+from tussock.jobs.facts.status import StatusSettings, now_of, read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
@@ -94,7 +94,7 @@ class Store:
 
     def follows(self) -> bool:
         """Whether `tussock status` finds no problem with the tables and the store's place."""
-        found = read_status(open_meta(self.address), now_of(clock_ms()), publish=(self.settings,))
+        found = read_status(open_meta(self.address), now_of(clock_ms()), StatusSettings(publish=(self.settings,)))
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:
