@@ -52,7 +52,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ProcessFigures:
     """Figures of a process that ended successfully."""
 
     peak: int  # maximum RssAnon, in bytes
@@ -67,8 +67,8 @@ class Figures:
 
     stored: int  # bytes of SSTs before the compaction
     live: int  # bytes of SSTs after it
-    compaction: Watched
-    scan: Watched
+    compaction: ProcessFigures
+    scan: ProcessFigures
     right: bool
 
     @property
@@ -149,7 +149,7 @@ def scan_state(uri: str) -> tuple[int, int, int]:
     return rows, numbers, runs
 
 
-def watch(command: Sequence[str]) -> Watched:
+def watch(command: Sequence[str]) -> ProcessFigures:
     """Run a process and sample its private memory. Raises RuntimeError, with the end of its output, if it fails."""
     started, peak, resident = time.perf_counter(), 0, 0
     with tempfile.TemporaryFile("w+") as printed:
@@ -162,7 +162,7 @@ def watch(command: Sequence[str]) -> Watched:
         output = printed.read()
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output[-2000:]}")
-    return Watched(peak, resident, time.perf_counter() - started, output)
+    return ProcessFigures(peak, resident, time.perf_counter() - started, output)
 
 
 def rss_anon(pid: int) -> int:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         found = spawn.Queue()
         load = spawn.Process(target=_load, args=(port, token, epochs, given.clients, given.seconds, found))
         load.start()
-        asked: list[Asked] = found.get(timeout=PATIENCE_S + given.seconds)
+        asked: list[PageAnswer] = found.get(timeout=PATIENCE_S + given.seconds)
         stop.set()
         commits = made.get(timeout=PATIENCE_S)
         for process in (load, writer):
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageAnswer:
     """One answered request. `age_s`: of the facts, as the page shows it."""
 
     page: str
@@ -72,8 +72,8 @@ class Asked:
     age_s: float
 
 
-def _report(asked: Sequence[Asked], seconds: float, commits: float) -> None:
-    pages: dict[str, list[Asked]] = {}
+def _report(asked: Sequence[PageAnswer], seconds: float, commits: float) -> None:
+    pages: dict[str, list[PageAnswer]] = {}
     for one in asked:
         pages.setdefault(one.page, []).append(one)
     print(f"{'page':34} {'requests':>8} {'p50 s':>7} {'p95 s':>7} {'max s':>7} {'oldest facts s':>15}")
@@ -151,7 +151,7 @@ def _load(
         "quality": f"{dag}/quality",
         "quality of a view": f"{dag}/quality/view_7",
     }
-    asked: list[Asked] = []
+    asked: list[PageAnswer] = []
     _ask(port, token, "warm", pages["views"])  # the first request imports the pages
     until = time.monotonic() + seconds
 
@@ -170,7 +170,7 @@ def _load(
     found.put(asked)
 
 
-def _ask(port: int, token: str, name: str, path: str) -> Asked:
+def _ask(port: int, token: str, name: str, path: str) -> PageAnswer:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     began = time.monotonic()
     connection.request("GET", path, headers={"Cookie": f"_token={token}"})
@@ -179,4 +179,4 @@ def _ask(port: int, token: str, name: str, path: str) -> Asked:
     took = time.monotonic() - began
     connection.close()
     age = re.search(r'data-age="([\d.]+)"', text)
-    return Asked(name, took, answer.status, float(age[1]) if age is not None else 0.0)
+    return PageAnswer(name, took, answer.status, float(age[1]) if age is not None else 0.0)

@@ -36,7 +36,7 @@ from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.catalog.store_zone import store_zone
-from tussock.jobs.compare.compare import SAMPLES, StoreAt, Wanted, compare_stores
+from tussock.jobs.compare.compare import SAMPLES, ComparisonOptions, StoreAt, compare_stores
 from tussock.jobs.compare.record import StoreDifference
 from tussock.jobs.driver.epoch import epochs_of_call
 from tussock.jobs.driver.pauses import warn_of_paused
@@ -337,11 +337,11 @@ class Session:
         *,
         stores_rows: bool,
     ) -> "Deployment":
-        from tussock.jobs.statements.deployment import Deploying
+        from tussock.jobs.statements.deployment import DeploymentBuilder
 
         version = self.meta.read_latest()
         catalog = self._pending.read_catalog(version)
-        deploying = Deploying(
+        deploying = DeploymentBuilder(
             self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting_log
         )
         return deploying.make_deployment(scripts, prune, resume, derived, zone_rules, schema)
@@ -633,7 +633,7 @@ class Session:
         with self._at_work():
             after = self.meta if other is None else open_meta(other)
             sides = StoreAt(self.meta, self.meta.objects.uri, since), StoreAt(after, after.objects.uri, until)
-            return compare_stores(*sides, Wanted(views, tolerance, samples))
+            return compare_stores(*sides, ComparisonOptions(views, tolerance, samples))
 
     def table(self, name: str, epoch: int | None = None) -> "DataFrame":
         """Return a relation's rows as a Spark DataFrame. Rows of a small one are read now, others by each action.

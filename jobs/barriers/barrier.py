@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from tussock.jobs.barriers.builds import Building
+from tussock.jobs.barriers.builds import BuildPacer
 from tussock.jobs.barriers.columns import describe_columns, follow_columns
 from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
@@ -18,7 +18,7 @@ from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_v
 from tussock.jobs.barriers.source_holds import hold_of, wanted_holds, with_holds
 from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.alter_source import set_first_files
-from tussock.jobs.catalog.apply import Replayed, pause_views
+from tussock.jobs.catalog.apply import ReplayResult, pause_views
 from tussock.jobs.catalog.move_source import moved_sources, moves_in
 from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
@@ -47,7 +47,7 @@ class TakenIn:
     """A barrier, and the replay of its log entries if this process replayed them to decide the barrier."""
 
     barrier: Barrier
-    replayed: Replayed | None
+    replayed: ReplayResult | None
 
 
 UNBOUNDED = EpochSettings(max_bytes=None)
@@ -156,9 +156,11 @@ def draft_barrier(
 
 def _make_pinning(
     meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]
-) -> "Pinning":
+) -> "BarrierPinner":
     moment = next_moment(base.version, wish, meta.moment_now())
-    return Pinning(meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting)
+    return BarrierPinner(
+        meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting
+    )
 
 
 def _log_barrier(done: str, barrier: Barrier) -> None:
@@ -175,7 +177,7 @@ def _log_barrier(done: str, barrier: Barrier) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinning:
+class BarrierPinner:
     """Decides the input of a new barrier."""
 
     meta: MetaStore
@@ -189,8 +191,8 @@ class Pinning:
     # Sources that failed an epoch of this run repeatedly: the next run tries them again.
     resting: frozenset[str] = frozenset()
     # By relation and byte limit: `plan_barrier` runs twice, and lists no source again.
-    pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)
-    replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
+    pinned: dict[tuple[int, int | None], "PinnedSource"] = field(default_factory=dict)
+    replayed: dict[int, ReplayResult] = field(default_factory=dict)  # by the epoch of the plan
     shared: dict[object, object] = field(default_factory=dict)  # see PinRequest
 
     @property
@@ -267,9 +269,9 @@ class Pinning:
 
     def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
         """Return the catalog with the progress of builds after this epoch."""
-        return Building(self.meta, self.base, self.max_epoch_bytes).advance_catalog(catalog, epoch)
+        return BuildPacer(self.meta, self.base, self.max_epoch_bytes).advance_catalog(catalog, epoch)
 
-    def pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
+    def pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "PinnedSource":
         """Return the pins of a source, with the reader of each file; a failing source is held."""
         if (pinned := self.pinned.get((source.id, max_bytes))) is None:
             pinned = self._pin_source(source, max_bytes, catalog)
@@ -286,12 +288,12 @@ class Pinning:
             if other.kind is RelationKind.SOURCE and statement_of(other).format == kind
         ]
 
-    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "PinnedSource":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         if source.name in self.resting or self.meta.follows:  # the input of a following branch is its parent's
-            return Pinned(Pins(), source.holds)
+            return PinnedSource(Pins(), source.holds)
         if moves_in(relation_in(self.version.catalog, source.id), source):
-            return Pinned(Pins(), source.holds)  # the table of taken files still has the earlier names
+            return PinnedSource(Pins(), source.holds)  # the table of taken files still has the earlier names
         reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
         others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request
         try:
@@ -299,21 +301,21 @@ class Pinning:
                 there = {(item.name, item.mark) for item in reader.waiting(statement, taken, self.interval)}
                 if still := [h for h in marked if (h.file, h.mark) in there]:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
-                    return Pinned(Pins(), (*others, *still))
+                    return PinnedSource(Pins(), (*others, *still))
             if new_columns_mode(statement) is NewColumns.HOLD:
                 refuse_new_columns(statement, reader.waiting(statement, taken, self.interval))
             request = replace(
                 self.make_request(statement, max_bytes), together=self.together(source, catalog), shared=self.shared
             )
-            return Pinned(reader.pin(statement, taken, request, keeper_of(self.meta, self.base)), others)
+            return PinnedSource(reader.pin(statement, taken, request, keeper_of(self.meta, self.base)), others)
         except (InputError, SourceAwayError) as err:
             hold = hold_of(err, wanted)
             log.warning("source %s is held: %s", source.name, hold.reason)
-            return Pinned(Pins(), (*others, hold))
+            return PinnedSource(Pins(), (*others, hold))
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedSource:
     """The pins and the holds of a source in a barrier."""
 
     pins: Pins
@@ -382,7 +384,7 @@ def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
     return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
 
 
-def describe_rejected(replayed: Replayed) -> tuple[str, ...]:
+def describe_rejected(replayed: ReplayResult) -> tuple[str, ...]:
     return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
 
 

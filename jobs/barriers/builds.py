@@ -21,7 +21,7 @@ from tussock.statestore.meta.store import MetaStore
 
 
 @dataclass(slots=True)
-class Building:
+class BuildPacer:
     """Decides how far builds read in the epoch after a base.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tussock.jobs.catalog.apply import Replayed
+from tussock.jobs.catalog.apply import ReplayResult
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.executors.operator import Entry
@@ -12,7 +12,7 @@ from tussock.jobs.logical.statements import Change, Insert
 from tussock.jobs.schedule.schedule import Schedule, make_schedule
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.wire.flush_policy import ExpectedSize, FlushPolicy
 from tussock.statestore.hummock.shared_buffer import SharedBuffer
 from tussock.statestore.meta.barrier import Barrier, MutationKind
 from tussock.statestore.meta.catalog import Catalog
@@ -99,7 +99,7 @@ class InputSize(NamedTuple):
         """Size of the whole input."""
         return self.file_bytes + self.logged_rows * _ROW_BYTES + self.state_bytes
 
-    def predict_amount(self, policy: FlushPolicy) -> Expected:
+    def predict_amount(self, policy: FlushPolicy) -> ExpectedSize:
         """Return whether the epoch will probably seal little or much."""
         return policy.predict_amount(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
 
@@ -122,7 +122,7 @@ def pinned_by_source(barrier: Barrier, catalog: Catalog) -> Iterator[Sequence[It
             yield reader_of(source).items(barrier.splits.get(relation.id))
 
 
-def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:
+def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: ReplayResult | None = None) -> EpochPlan:
     """Plan a barrier's epoch.
 
     Args:

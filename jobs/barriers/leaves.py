@@ -16,7 +16,7 @@ from tussock.jobs.chunks.chunk import encode_table
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.schedule.schedule import Scheduled
+from tussock.jobs.schedule.schedule import ScheduledFragment
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
@@ -39,7 +39,7 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError
 class SparkRead:
     """Pins of a source that Spark reads, and the leaf that takes the rows."""
 
-    scheduled: Scheduled
+    scheduled: ScheduledFragment
     input: LeafInput
     document: msgspec.Raw  # in the format of the source's reader
     why: str = ""  # why actors do not read them; empty if Spark reads all files of the format
@@ -106,14 +106,14 @@ class LeafCells:
                     reads.append(SparkRead(scheduled, input, one.rest, one.why))
         return reads
 
-    def _divide_inputs(self, scheduled: Scheduled) -> tuple[Divided, Divided]:
+    def _divide_inputs(self, scheduled: ScheduledFragment) -> tuple[Divided, Divided]:
         """Return a source's new and older input, divided between actors and Spark."""
         if (inputs := self._inputs.get(scheduled.id)) is None:
             new, old = (self._divide_document(scheduled, document) for document in self._input_documents(scheduled))
             inputs = self._inputs[scheduled.id] = new, old
         return inputs
 
-    def _divide_document(self, scheduled: Scheduled, document: msgspec.Raw | None) -> Divided:
+    def _divide_document(self, scheduled: ScheduledFragment, document: msgspec.Raw | None) -> Divided:
         assert scheduled.source is not None
         statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
         if document is None:
@@ -125,7 +125,7 @@ class LeafCells:
             zones = time_zones(self.meta, self.plan.catalog)
             return engine.divide(statement, document, by_spark, self.plan.unit_count, zones)
 
-    def _input_documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
+    def _input_documents(self, scheduled: ScheduledFragment) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
         if (known := self._documents.get(scheduled.id)) is not None:
             return known
@@ -145,7 +145,7 @@ class LeafCells:
         moves = () if now is None else moves_in(relation_in(self.plan.base.version.catalog, source), now)
         return document if document is None else in_new_folder(document, moves)
 
-    def _add_locations(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
+    def _add_locations(self, scheduled: ScheduledFragment, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return the document with the places to read from, and the facts of hidden columns if they are needed."""
         if document is None or scheduled.source is None:
             return document
@@ -157,7 +157,7 @@ class LeafCells:
             return reader_of(statement).locate_input(statement, document, keeper_of(self.meta, self.plan.base))
 
     def _part_cells(
-        self, scheduled: Scheduled, input: LeafInput, divided: Divided, units: Sequence[int]
+        self, scheduled: ScheduledFragment, input: LeafInput, divided: Divided, units: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
         """Yield each unit's parts: the parts of files that meet go to one unit, the others to the units in turn."""
         together: dict[int, list[msgspec.Raw]] = {}
@@ -174,20 +174,20 @@ class LeafCells:
             if mine := [*apart[n :: len(units)], *together.get(n, ())]:
                 yield make_cells(unit, Address.of_leaf(scheduled.id, input), [msgspec.json.encode(mine)])
 
-    def _file_cells(self, scheduled: Scheduled, units: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def _file_cells(self, scheduled: ScheduledFragment, units: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Yield the files whose rows keep ids of other files, for all units: each may read a part of them."""
         if files := self._files_with_ids(scheduled):
             for unit in units:
                 yield make_cells(unit, Address.of_leaf(scheduled.id, LeafInput.FILES), [msgspec.json.encode(files)])
 
-    def _files_with_ids(self, scheduled: Scheduled) -> list[PinnedFile]:
+    def _files_with_ids(self, scheduled: ScheduledFragment) -> list[PinnedFile]:
         """Return the files of a leaf's input whose rows keep ids of other files, or give their ids to other rows."""
         documents = [d for d in self._input_documents(scheduled) if d is not None and names_ids(d)]
         files = {f.number: f for document in reversed(documents) for f in files_of(document)}
         return [f for f in files.values() if f.ids or f.meets >= 0]
 
 
-def is_read(plan: EpochPlan, leaf: Scheduled) -> bool:
+def is_read(plan: EpochPlan, leaf: ScheduledFragment) -> bool:
     """Return whether a fragment reads the output of a source's leaf."""
     return any(feed.producer == leaf.id for scheduled in plan.schedule.all_fragments() for feed in scheduled.feeds)
 

@@ -41,7 +41,7 @@ from tussock.jobs.catalog.definition import (
 from tussock.jobs.catalog.difference import Create, list_differences
 from tussock.jobs.catalog.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.catalog.move_source import move_source
-from tussock.jobs.catalog.replace import Replacing, add_relation
+from tussock.jobs.catalog.replace import EntryReplacements, add_relation
 from tussock.jobs.catalog.schemas import create_schema, drop_schema, require_schema
 from tussock.jobs.catalog.zones import recorded_zone
 from tussock.jobs.executors.operator import Entry
@@ -154,7 +154,7 @@ class AppendOnlyTableError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """A replayed slice of the log."""
 
     catalog: Catalog
@@ -166,7 +166,7 @@ class Replayed:
     ]  # (index, reason) of statements that no longer apply, because another session was first
 
 
-def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> Replayed:
+def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> ReplayResult:
     """Replay a slice of the log.
 
     Args:
@@ -177,7 +177,7 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
     changes: dict[int, list[Entry]] = {}
     rejected: list[tuple[int, str]] = []
     for index, statement in enumerate(statements):
-        applying = Applying(catalog, epoch)
+        applying = EntryApplier(catalog, epoch)
         try:
             applying.apply_entry(statement)
         except InputError as err:
@@ -187,7 +187,7 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
         for table, rows in applying.rows.items():
             changes.setdefault(table, []).extend(Entry(index, row, before) for before, row in rows)
     live = {r.id for r in catalog.live_relations()}
-    return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
+    return ReplayResult(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
 
 def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
@@ -195,13 +195,13 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
 
     A row change leaves it unchanged, but its table must exist. Raises InputError subclasses.
     """
-    applying = Applying(catalog, epoch)
+    applying = EntryApplier(catalog, epoch)
     applying.apply_entry(statement)
     return applying.catalog
 
 
 @dataclass(slots=True)
-class Applying:
+class EntryApplier:
     """Applies one entry of the log, statement by statement: the catalog so far, and the row changes.
 
     `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled`: see
@@ -220,10 +220,10 @@ class Applying:
     _new: dict[int, list[str]] = field(
         default_factory=dict
     )  # the ones of this entry, in order, which the definition does not contain yet
-    _replacing: Replacing = field(init=False)
+    _replacing: EntryReplacements = field(init=False)
 
     def __post_init__(self) -> None:
-        self._replacing = Replacing(self.epoch)
+        self._replacing = EntryReplacements(self.epoch)
 
     @property
     def unsettled_relations(self) -> tuple[Relation, ...]:

@@ -76,7 +76,7 @@ class UnsettledError(InputError):
 
 
 @dataclass(slots=True)
-class Replacing:
+class EntryReplacements:
     """The replacements of one entry of the log."""
 
     epoch: int

@@ -6,7 +6,7 @@ from typing import Self
 
 import msgspec
 
-from tussock.jobs.catalog.apply import Replayed, apply_log
+from tussock.jobs.catalog.apply import ReplayResult, apply_log
 from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import (
     AddColumns,
@@ -62,7 +62,7 @@ def _list_statements(waiting: Sequence[tuple[int, str]]) -> str:
 
 def replay_log(
     meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int
-) -> Replayed:
+) -> ReplayResult:
     """Apply the log's entries from `start` to `end` (exclusive) to the version's catalog, without `skipped` ones."""
     return _replay_statements(version.catalog, statements_of(meta, start, end, skipped), epoch)
 
@@ -79,13 +79,13 @@ def decoded_statement(entry: LogEntry) -> Statement:
     return statement
 
 
-def _replay_statements(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> Replayed:
+def _replay_statements(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> ReplayResult:
     replayed = apply_log(catalog, [statement for _, statement in statements], epoch)
     changes = {
         r: [msgspec.structs.replace(e, position=statements[e.position][0]) for e in rows]
         for r, rows in replayed.changes.items()
     }
-    return Replayed(replayed.catalog, changes, tuple((statements[i][0], why) for i, why in replayed.rejected))
+    return ReplayResult(replayed.catalog, changes, tuple((statements[i][0], why) for i, why in replayed.rejected))
 
 
 def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]]:

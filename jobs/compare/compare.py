@@ -55,7 +55,7 @@ class StoreAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ComparisonOptions:
     """The options of a comparison.
 
     Args:
@@ -91,7 +91,7 @@ class _OpenSide:
 
 
 def compare_stores(
-    before: StoreAt, after: StoreAt, wanted: Wanted = Wanted(), progress: Progress = no_progress
+    before: StoreAt, after: StoreAt, wanted: ComparisonOptions = ComparisonOptions(), progress: Progress = no_progress
 ) -> StoreDifference:
     """Compare views and tables of two sides.
 
@@ -143,7 +143,7 @@ def _chosen_names(views: Sequence[str], mine: dict[str, Relation], its: dict[str
 
 
 def _compare_relation(
-    one: _OpenSide, mine: Relation, other: _OpenSide, its: Relation, wanted: Wanted
+    one: _OpenSide, mine: Relation, other: _OpenSide, its: Relation, wanted: ComparisonOptions
 ) -> RelationDifference:
     left, right = one.relation_at(mine), other.relation_at(its)
     layout = layout_of(left, right)
@@ -188,7 +188,7 @@ class _Tally:
     """Counts of the rows that differ, and the first of them."""
 
     layout: Layout
-    wanted: Wanted
+    wanted: ComparisonOptions
     zone: RuledZone
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
     day_column: str = ""

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LevelResults:
     """The result of an epoch's levels.
 
     Args:
@@ -67,7 +67,7 @@ def run_levels(
     plan: EpochPlan,
     unflushed: Sequence[SealedTables] = (),
     progress: Progress = no_progress,
-) -> Ran:
+) -> LevelResults:
     """Run an epoch's levels, without its flush.
 
     Args:
@@ -81,7 +81,7 @@ def run_levels(
     leaf = LeafCells(meta, plan)
     own, reads = list(leaf.yield_cells()), leaf.spark_reads()
     if not own and not reads:
-        return Ran()
+        return LevelResults()
     size = plan.input_size()
     started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
     reached = fragments_with_input(plan.schedule, started)
@@ -123,7 +123,7 @@ def run_levels(
     try:
         reports, uploaded = read_answers(answers)
         require_within_limits(reports, plan.schedule)
-        return Ran(reports, uploaded, sealed, levels.measured, leaf.taken)
+        return LevelResults(reports, uploaded, sealed, levels.measured, leaf.taken)
     except BaseException:
         sealed.release()
         raise

@@ -20,7 +20,7 @@ from tussock.statestore.meta.store import MetaStore
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class PausedByRun:
     """A view that a run paused. `over` contains its readers, which were paused with it."""
 
     epoch: int
@@ -55,18 +55,18 @@ class PausedViewsError(InputError):
         )
 
 
-def paused_views(catalog: Catalog) -> dict[str, Paused]:
+def paused_views(catalog: Catalog) -> dict[str, PausedByRun]:
     """Return the views that runs have paused and that are not yet resumed, by name."""
-    pause_by_view: dict[str, Paused] = {}
+    pause_by_view: dict[str, PausedByRun] = {}
     for view in catalog.live_relations():
         if view.paused is not None and view.paused_for:
             ids = with_readers(catalog, view) - {view.id}
             over = tuple(r.name for r in catalog.live_relations() if r.id in ids and r.kind is RelationKind.VIEW)
-            pause_by_view[view.name] = Paused(view.paused, view.paused_for, over)
+            pause_by_view[view.name] = PausedByRun(view.paused, view.paused_for, over)
     return pause_by_view
 
 
-def paused_by(catalog: Catalog, epochs: Iterable[int]) -> dict[str, Paused]:
+def paused_by(catalog: Catalog, epochs: Iterable[int]) -> dict[str, PausedByRun]:
     """Return the views that one of these epochs paused."""
     wanted = set(epochs)
     return {view: paused for view, paused in paused_views(catalog).items() if paused.epoch in wanted}
@@ -100,10 +100,10 @@ def _run_of(meta: MetaStore, epoch: int) -> Mapping[str, str] | None:
     return None if barrier is None else barrier.run
 
 
-def _require_none(paused: Mapping[str, Paused]) -> None:
+def _require_none(paused: Mapping[str, PausedByRun]) -> None:
     if paused:
         raise PausedViewsError({view: f"{of.reason}{_readers_text(of)}" for view, of in paused.items()})
 
 
-def _readers_text(paused: Paused) -> str:
+def _readers_text(paused: PausedByRun) -> str:
     return f" (with {', '.join(paused.over)}, which read it)" if paused.over else ""

@@ -23,7 +23,7 @@ from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.stage import attempt_once, run_stage
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
-from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.wire.flush_policy import ExpectedSize, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum, Report
 from tussock.jobs.workers.pool import WorkerPool, pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
@@ -151,7 +151,7 @@ class LocalRunner:
 
     def may_unite(self, task: EpochTask) -> bool:
         """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
-        return task.expected is Expected.LITTLE and task.unit_count > 1
+        return task.expected is ExpectedSize.LITTLE and task.unit_count > 1
 
     def _run_here(self, task: EpochTask, report: Report, far: HowFar) -> pa.Table:
         """Run the units one after another in this process, the only one of the epoch."""

@@ -10,7 +10,7 @@ from tussock.jobs.barriers.source_holds import holds_text
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.fed_tables import fed_by_source
 from tussock.jobs.schedule.lineage import Lineage
-from tussock.jobs.schedule.schedule import Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Schedule, ScheduledFragment
 from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
@@ -162,7 +162,7 @@ def _equal_part(work: UnitWork, unit: int, units: int) -> UnitWork:
     return UnitWork(unit, rows, nbytes, round(work.seconds / units, 3), work.hot if unit == 0 else None)
 
 
-def _name_hot_key(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
+def _name_hot_key(hot: HotKeyFound, fragment: ScheduledFragment, lineage: Lineage) -> HotKey:
     columns = lineage.input_columns(fragment)[hot.input]
     names = tuple(columns[key].name for key in hot.keys)
     return HotKey(fragment.shown_name, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
@@ -178,7 +178,7 @@ def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dic
 
 
 def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
-    """Return the seconds of `Timed` in the format of a manifest, to the millisecond."""
+    """Return the seconds of `PartTimer` in the format of a manifest, to the millisecond."""
     return StepSeconds(*(round(measured.get(step, 0.0), 3) for step in StepSeconds.__struct_fields__))
 
 
@@ -270,7 +270,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     return "\n".join(lines)
 
 
-class Timed:
+class PartTimer:
     """Adds the wall seconds of a block to `into[part]`."""
 
     def __init__(self, into: dict[str, float], part: str) -> None:

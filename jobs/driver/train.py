@@ -33,7 +33,7 @@ from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.driver.summary import (
     EpochSummary,
-    Timed,
+    PartTimer,
     restated_items,
     row_counts,
     seconds_text,
@@ -231,12 +231,12 @@ class Train:
             return
         seconds: dict[str, float] = {}
         if barrier.mutation.undo is not None:
-            with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
+            with PartTimer(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
                 undone = write_undone_rows(self.meta, base_version.version, barrier)
             wait_until_durable()
             self._queue_checkpoint(_ToCommit(barrier, drafted, None, undone.ssts, seconds, undone.rows))
             return
-        with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
+        with PartTimer(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base_of_next(base_version)
             if base.version.epoch != barrier.prev_epoch:
                 raise LostRaceError(
@@ -252,7 +252,7 @@ class Train:
         self.progress(
             f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels"
         )
-        with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
+        with PartTimer(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
                 ran = run_levels(self.runner, self.meta, plan, unflushed, self.progress)
             except (InputError, SourceAwayError) as err:
@@ -334,7 +334,7 @@ class Train:
         self._broken = True  # until the commit has succeeded
         meta = self._committer_meta
         sealed = epoch.sealed or self._seal_epoch(epoch)
-        with Timed(epoch.seconds, "commit"):
+        with PartTimer(epoch.seconds, "commit"):
             committed, mine = meta.commit_epoch(sealed)
             wait_until_durable()  # nobody is told of the commit before it is durable
         if not mine:
@@ -365,9 +365,9 @@ class Train:
     def _seal_epoch(self, epoch: _ToCommit) -> SealedManifest:
         """Flush the epoch and seal its manifest."""
         barrier, meta = epoch.barrier, self._committer_meta
-        with Timed(epoch.seconds, "flush"):
+        with PartTimer(epoch.seconds, "flush"):
             flushed = [] if epoch.unflushed is None else epoch.unflushed.flush()
-        with Timed(epoch.seconds, "commit"):
+        with PartTimer(epoch.seconds, "commit"):
             if epoch.drafted:
                 meta.put_in_force(barrier)
             ssts, seconds = in_order([*epoch.uploaded, *flushed]), step_seconds(epoch.seconds)

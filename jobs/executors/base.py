@@ -22,7 +22,7 @@ from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.columns import take_columns
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 from tussock.statestore.types import UnsupportedTypeError
 from tussock.statestore.vnode import normalise_floats, one_array, xxhash64
 
@@ -171,7 +171,7 @@ def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> pa.
     return located[1]
 
 
-def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[Located, pa.Table] | None:
+def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[LocatedKeys, pa.Table] | None:
     """The rows of an insert-only chunk with distinct keys, and their keys, in the table's order. None for other chunks.
 
     Requires: `key` is the table's key and is not empty. Cost: an encoding and a sort of the keys, which a write needs
@@ -192,7 +192,7 @@ class WithStored:
 
     rows: pa.Table
     stored: npt.NDArray[np.bool_]  # (n,) False for new rows
-    _located: Located
+    _located: LocatedKeys
     _table: StateTable
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import empty_chunk, to_inserts
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
+from tussock.jobs.executors.operator import Actor, ComputedColumn, Executor, Origin, PlainNode
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Literal, Physical
 from tussock.statestore.table.state_table import StateTable
@@ -35,7 +35,7 @@ class ValuesNode(PlainNode, frozen=True, tag="Values"):
         kernel.dry_run([Literal(v, t) for column, t in zip(self.columns, kinds, strict=True) for v in column[:1]])
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Computed(name) for name in self.names), Computed(""))
+        return (*(ComputedColumn(name) for name in self.names), ComputedColumn(""))
 
     def explain_text(self) -> str:
         return f"Values rows={self.rows} [{', '.join(self.names)}]"
@@ -78,7 +78,7 @@ class RangeNode(PlainNode, frozen=True, tag="Range"):
         return True
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (Computed(self.name),)
+        return (ComputedColumn(self.name),)
 
     def explain_text(self) -> str:
         return f"Range {self.name} from {self.start} to {self.end} by {self.step}"

@@ -19,7 +19,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.sorted_keys import join_keys, left_positions, sort_order, take_keys
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.schema import PrefixRows
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 from tussock.statestore.vnode import normalise_floats, one_array, xxhash64
 
 #: Rows whose values are looked up at once. 5 M distinct values of one group would use 1.8 GB in a single lookup.
@@ -99,7 +99,7 @@ class _Move:
     """One piece of the changes, and where its values are in the table and in the chunk."""
 
     changes: CountChanges
-    located: Located
+    located: LocatedKeys
     first: I64  # a row of the chunk for each value
 
 

@@ -7,7 +7,15 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.executors.base import net_chunk
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.executors.operator import (
+    Actor,
+    ComputedColumn,
+    Executor,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    expression_error,
+)
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -31,7 +39,11 @@ class ExpandNode(PlainNode, frozen=True, tag="Expand"):
 
         Other columns and the number are computed.
         """
-        return (*map(_origin_of, zip(*self.projections, strict=True)), Computed(""), *(Passed(c) for c in self.behind))
+        return (
+            *map(_origin_of, zip(*self.projections, strict=True)),
+            ComputedColumn(""),
+            *(PassedColumn(c) for c in self.behind),
+        )
 
     def expressions(self) -> tuple[Expr, ...]:
         """All expressions of the projections, without repetition."""
@@ -59,9 +71,9 @@ def _origin_of(column: tuple[Expr, ...]) -> Origin:
     some = {e for e in column if not (isinstance(e, Literal) and e.value is None)}
     match [*some]:
         case [Column(index)]:
-            return Passed(index)
+            return PassedColumn(index)
         case _:
-            return Computed(" or ".join(dict.fromkeys(map(expression_text, column))))
+            return ComputedColumn(" or ".join(dict.fromkeys(map(expression_text, column))))
 
 
 class ExpandExecutor:

@@ -5,7 +5,15 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tussock.jobs.executors.base import net_chunk
-from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
+from tussock.jobs.executors.operator import (
+    Actor,
+    Executor,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    TakesPieces,
+    expression_error,
+)
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -20,7 +28,7 @@ class FilterNode(PlainNode, frozen=True, tag="Filter"):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(Passed(i) for i in range(len(self.types)))
+        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.condition,)

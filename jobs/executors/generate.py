@@ -9,7 +9,15 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
 from tussock.jobs.executors.base import net_chunk, take_rows
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.executors.operator import (
+    Actor,
+    ComputedColumn,
+    Executor,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    expression_error,
+)
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -42,7 +50,11 @@ class GenerateNode(PlainNode, frozen=True, tag="Generate"):
 
     def column_origins(self) -> tuple[Origin, ...]:
         new_count = len(self.types) - self.width - 1
-        return (*(Passed(c) for c in self.passed_columns), *(Computed(self.explain_text()),) * new_count, Computed(""))
+        return (
+            *(PassedColumn(c) for c in self.passed_columns),
+            *(ComputedColumn(self.explain_text()),) * new_count,
+            ComputedColumn(""),
+        )
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.argument,)

@@ -22,7 +22,15 @@ from tussock.jobs.executors.base import (
     weights_of,
     write_changes,
 )
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from tussock.jobs.executors.operator import (
+    Actor,
+    ComputedColumn,
+    Executor,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    column_list,
+)
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
 from tussock.jobs.executors.unbounded import TIES_OF_RANKS, UnboundedCost
 from tussock.jobs.executors.window_call import FrameEnd, Over
@@ -63,7 +71,10 @@ class GroupTopN(PlainNode, frozen=True):
         return (state_table("group_top_n", self.input_types, self.key, self.distribution),)
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(len(self.input_types))), Computed(self._window_call.explain_text()))
+        return (
+            *(PassedColumn(i) for i in range(len(self.input_types))),
+            ComputedColumn(self._window_call.explain_text()),
+        )
 
     def explain_text(self) -> str:
         order = ", ".join(o.explain_text() for o in self.order)

@@ -18,10 +18,10 @@ from tussock.jobs.executors.distinct_state import DistinctState
 from tussock.jobs.executors.frequency_index import Frequencies
 from tussock.jobs.executors.operator import (
     Actor,
-    Computed,
+    ComputedColumn,
     Executor,
     Origin,
-    Passed,
+    PassedColumn,
     PlainNode,
     TakesPieces,
     column_list,
@@ -72,10 +72,10 @@ class HashAgg(PlainNode, frozen=True):
     def column_origins(self) -> tuple[Origin, ...]:
         keys = range(len(self.keys)) if self.partial else self.keys
         calls = (
-            Computed(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.explain_text())
+            ComputedColumn(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.explain_text())
             for c in self.calls
         )
-        return (*(Passed(k) for k in keys), *calls)
+        return (*(PassedColumn(k) for k in keys), *calls)
 
     def explain_text(self) -> str:
         notes = " append-only" if self.append_only else ""

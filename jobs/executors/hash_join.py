@@ -48,11 +48,11 @@ from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import Positions, key_ids, located_rows, split_halves, state_table, take_rows
 from tussock.jobs.executors.operator import (
     Actor,
-    Computed,
+    ComputedColumn,
     Executor,
     MakesPieces,
     Origin,
-    Passed,
+    PassedColumn,
     PlainNode,
     expression_error,
     show_row,
@@ -66,7 +66,7 @@ from tussock.jobs.logical.expression_tree import columns_of
 from tussock.jobs.logical.nodes import Expr, JoinKind
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import normalise_floats
 
@@ -132,14 +132,14 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
     def column_origins(self) -> tuple[Origin, ...]:
         both = range(len(self.left_types) + len(self.right_types))
         if self.kind is JoinKind.EXISTENCE:
-            return (*(Passed(i) for i in range(len(self.left_types))), Computed("exists"))
+            return (*(PassedColumn(i) for i in range(len(self.left_types))), ComputedColumn("exists"))
         if self.kind is not JoinKind.FULL:
-            return tuple(Passed(i) for i in both[: len(self.types)])
+            return tuple(PassedColumn(i) for i in both[: len(self.types)])
         keys = zip(self.left_keys, self.right_keys, strict=True)
         return (
-            *map(Passed, both),
-            *(Computed(f"coalesce(c{a}, c{len(self.left_types) + b})") for a, b in keys),
-            Computed(""),
+            *map(PassedColumn, both),
+            *(ComputedColumn(f"coalesce(c{a}, c{len(self.left_types) + b})") for a, b in keys),
+            ComputedColumn(""),
         )
 
     def expressions(self) -> tuple[Expr, ...]:
@@ -192,7 +192,7 @@ class _Side:
     gone: int  # number of deleted rows
     signs: Positions  # (rows,) -1 for deleted rows, 1 for inserted rows
     joinable: Mask  # (rows,) whether the key may equal another key: only these rows are stored
-    located: Located | None  # the rows' keys in the table, if the rows are insert-only and in its order
+    located: LocatedKeys | None  # the rows' keys in the table, if the rows are insert-only and in its order
 
     def positions_of_half(self, come: bool) -> Positions:
         """The positions of the joinable rows that are inserted (`come`) or deleted."""

@@ -33,7 +33,7 @@ from tussock.jobs.executors.order import Order, table_key
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 
 Mask = npt.NDArray[np.bool_]
 
@@ -121,7 +121,7 @@ class MaterializeExecutor(TakesPieces):
         self._table.replace_located(changes.located, changes.come, np.zeros(len(idle_come), np.bool_), ~idle_come)
         return chunk_of_difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
 
-    def _check_rows(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
+    def _check_rows(self, gone: pa.Table, come: pa.Table, located: LocatedKeys | None = None) -> None:
         """Check that the keys of `come` do not exist, and that the rows of `gone` do.
 
         `located`: the located keys of `come` if `gone` is empty.
@@ -149,7 +149,7 @@ class _Ordered:
 
     gone: pa.Table
     come: pa.Table
-    located: Located  # the keys of `come`
+    located: LocatedKeys  # the keys of `come`
     place: Positions  # (gone,) index of the inserted row with the same key, or -1
 
     @property

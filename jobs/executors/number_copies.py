@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_table, take_rows, weights_of
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
+from tussock.jobs.executors.operator import Actor, ComputedColumn, Executor, Origin, PassedColumn, PlainNode
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 
@@ -34,7 +34,7 @@ class NumberCopies(PlainNode, frozen=True):
         return (state_table("copies", ("bigint", "bigint", "bigint"), [KeyColumn(0), KeyColumn(1)], (0, 1)),)
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(self.width + 2)), Computed(""))
+        return (*(PassedColumn(i) for i in range(self.width + 2)), ComputedColumn(""))
 
     def explain_text(self) -> str:
         return f"NumberCopies of [{', '.join(f'c{i}' for i in range(self.width))}]"

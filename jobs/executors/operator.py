@@ -33,14 +33,14 @@ from tussock.statestore.table.state_table import StateTable
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedColumn:
     """An output column that is an unchanged input column, or NULL if an outer join pads it."""
 
     column: int
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedColumn:
     """An output column that the operator computes.
 
     `explain_text` is its expression over input columns `c{i}`; empty for state only.
@@ -56,7 +56,7 @@ class Own:
     column: int
 
 
-Origin = Passed | Computed | Own
+Origin = PassedColumn | ComputedColumn | Own
 
 
 class Entry(msgspec.Struct, frozen=True):

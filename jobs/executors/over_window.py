@@ -20,11 +20,11 @@ from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, some_row
 from tussock.jobs.executors.base import Positions, same_rows, state_table
 from tussock.jobs.executors.operator import (
     Actor,
-    Computed,
+    ComputedColumn,
     Executor,
     MakesPieces,
     Origin,
-    Passed,
+    PassedColumn,
     PlainNode,
     column_list,
     show_row,
@@ -34,7 +34,15 @@ from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
-from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, PartitionPiece
+from tussock.jobs.executors.window_pieces import (
+    CarriedValues,
+    Changes,
+    Cut,
+    EvaluatedCalls,
+    Mask,
+    MergedRows,
+    PartitionPiece,
+)
 from tussock.jobs.executors.window_start import Start, Starts
 from tussock.jobs.executors.window_tiles import Tiles
 from tussock.jobs.executors.window_values import WindowResult, carried_types, values_of
@@ -140,8 +148,8 @@ class OverWindow(PlainNode, frozen=True):
 
     def column_origins(self) -> tuple[Origin, ...]:
         return (
-            *(Passed(i) for i in range(len(self.input_types))),
-            *(Computed(call.explain_text()) for call in self.calls),
+            *(PassedColumn(i) for i in range(len(self.input_types))),
+            *(ComputedColumn(call.explain_text()) for call in self.calls),
         )
 
     def explain_text(self) -> str:
@@ -280,7 +288,7 @@ class OverWindowExecutor(MakesPieces):
     # --- partitions computed as a whole ---------------------------------------------------------------
 
     def _whole_partitions(
-        self, among: Changes, start: Start, use_merged: Callable[[Merged], None] | None = None
+        self, among: Changes, start: Start, use_merged: Callable[[MergedRows], None] | None = None
     ) -> Iterator[pa.Table]:
         """The difference: deleted and inserted rows, then unchanged rows with changed results by PIECE_ROWS."""
         merged, carried = among.merge_rows(start.firsts, successors(start.prefixes), None), self._read_carried(start)
@@ -318,13 +326,13 @@ class OverWindowExecutor(MakesPieces):
 
     # --- old and new results --------------------------------------------------------------------------
 
-    def _read_carried(self, start: Start) -> Carried:
+    def _read_carried(self, start: Start) -> CarriedValues:
         """The values that each partition's first row carries, by call; NULL or 0 at the beginning of a partition."""
         count = len(start.prefixes)
         if start.marks is None:
             nothing, calls = np.zeros(count, np.int64), self._node.calls if self._marks is not None else ()
             carry = [[pa.nulls(count, arrow_type(t)) for t in carried_types(call)] for call in calls]
-            return Carried(Before(nothing, nothing, nothing), carry or [[] for _ in self._node.calls])
+            return CarriedValues(Before(nothing, nothing, nothing), carry or [[] for _ in self._node.calls])
         places = np.full(count, -1, np.int64)
         places[start.marks.index.to_numpy()] = np.arange(len(start.marks.keys))
         chosen = pa.array(places, mask=places < 0)
@@ -336,18 +344,18 @@ class OverWindowExecutor(MakesPieces):
             size = len(carried_types(call))
             carried.append(rest[:size])
             rest = rest[size:]
-        return Carried(Before(*numbers), carried)
+        return CarriedValues(Before(*numbers), carried)
 
-    def _evaluate_rows(self, merged: Merged, there: Mask, carried: Carried) -> Evaluated:
+    def _evaluate_rows(self, merged: MergedRows, there: Mask, carried: CarriedValues) -> EvaluatedCalls:
         places = np.flatnonzero(there)
         partition = merged.partition if len(places) == len(there) else merged.partition[places]
         at = OrderedRows(some_rows(merged.rows, there), partition, self._node.ordering, carried.before)
         if self._node.needs_partition and len(at) > PIECE_ROWS:
             give_back_freed_memory()
         calls = zip(self._node.calls, carried.calls, strict=True)
-        return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
+        return EvaluatedCalls(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
 
-    def _emit_difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
+    def _emit_difference(self, merged: MergedRows, old: EvaluatedCalls, new: EvaluatedCalls, wanted: Mask) -> pa.Table:
         """The deleted and inserted rows. Unchanged rows with unchanged results are not included."""
         stays = merged.was & merged.now
         in_old, in_new = stays[old.places], stays[new.places]
@@ -372,7 +380,7 @@ class OverWindowExecutor(MakesPieces):
 
     # --- marks ----------------------------------------------------------------------------------------
 
-    def _write_marks(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> None:
+    def _write_marks(self, merged: MergedRows, old: EvaluatedCalls, new: EvaluatedCalls, wanted: Mask) -> None:
         """Write the marks that changed."""
         if self._marks is None:
             return
@@ -393,7 +401,7 @@ class OverWindowExecutor(MakesPieces):
         hashed = vnodes_of([one_array(rows.column(c)) for c in self._node.stream_key], self._node.mark_every)
         return np.asarray(hashed == 0)
 
-    def _marks_at(self, state: Evaluated, marked: Positions) -> pa.Table:
+    def _marks_at(self, state: EvaluatedCalls, marked: Positions) -> pa.Table:
         """The marks at those merged rows that belong to this state."""
         rows = np.flatnonzero(np.isin(state.places, marked, assume_unique=True))
         key = [state.at.rows.column(c).take(pa.array(rows)) for c in self._key]

@@ -14,10 +14,10 @@ from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.base import key_ids, weights_of
 from tussock.jobs.executors.operator import (
     Actor,
-    Computed,
+    ComputedColumn,
     Executor,
     Origin,
-    Passed,
+    PassedColumn,
     PlainNode,
     TakesPieces,
     column_list,
@@ -45,7 +45,7 @@ class PartialAgg(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Passed(k) for k in self.keys), *(Computed("") for _ in self.types[len(self.keys) :]))
+        return (*(PassedColumn(k) for k in self.keys), *(ComputedColumn("") for _ in self.types[len(self.keys) :]))
 
     def explain_text(self) -> str:
         return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"

@@ -8,10 +8,10 @@ from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import (
     Actor,
-    Computed,
+    ComputedColumn,
     Executor,
     Origin,
-    Passed,
+    PassedColumn,
     PlainNode,
     TakesPieces,
     expression_error,
@@ -30,7 +30,9 @@ class ProjectNode(PlainNode, frozen=True, tag="Project"):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(Passed(e.index) if isinstance(e, Column) else Computed(expression_text(e)) for e in self.exprs)
+        return tuple(
+            PassedColumn(e.index) if isinstance(e, Column) else ComputedColumn(expression_text(e)) for e in self.exprs
+        )
 
     def expressions(self) -> tuple[Expr, ...]:
         return self.exprs

@@ -129,7 +129,7 @@ class FirstRowsSlot(OfAllRows):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(OfAllRows):
+class JoinedTexts(OfAllRows):
     """The texts of a group's rows in order, joined by a delimiter; NULL without rows. Reads the touched groups."""
 
     delimiter: str  # in hexadecimal if the values are binary
@@ -155,7 +155,7 @@ class JoinedDistinct(OfValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Collected(OfAllRows):
+class CollectedList(OfAllRows):
     """A list of a column's values in a group's ordered rows; empty without rows. Reads the touched groups."""
 
     def states_of_rows(self, rows: Segments) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.chunks.digests import digests_of
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
+from tussock.jobs.executors.operator import Actor, ComputedColumn, Executor, Origin, PassedColumn, PlainNode
 from tussock.statestore.table.state_table import StateTable
 
 DIGEST = ("bigint", "bigint")
@@ -25,7 +25,7 @@ class RowDigest(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(len(self.types) - 2)), Computed(""), Computed(""))
+        return (*(PassedColumn(i) for i in range(len(self.types) - 2)), ComputedColumn(""), ComputedColumn(""))
 
     def explain_text(self) -> str:
         return "RowDigest"

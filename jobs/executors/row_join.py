@@ -23,7 +23,15 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
-from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.executors.operator import (
+    Actor,
+    Executor,
+    MakesPieces,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    expression_error,
+)
 from tussock.jobs.executors.unbounded import ONE_ROW, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
@@ -63,7 +71,7 @@ class RowJoin(PlainNode, frozen=True):
         return tuple(dict.fromkeys((*self.left_distribution, *self.left_stream_key)))
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(Passed(i) for i in range(len(self.types)))
+        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)

@@ -18,7 +18,15 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, rows_of
 from tussock.jobs.executors.base import Positions, take_rows
-from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from tussock.jobs.executors.operator import (
+    Actor,
+    ComputedColumn,
+    Executor,
+    Origin,
+    PassedColumn,
+    PlainNode,
+    column_list,
+)
 from tussock.jobs.executors.unbounded import ALL_PAIRS, UnboundedCost
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.table.state_table import StateTable
@@ -41,7 +49,7 @@ class Spread(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(len(self.types) - 1)), Computed("place"))
+        return (*(PassedColumn(i) for i in range(len(self.types) - 1)), ComputedColumn("place"))
 
     def explain_text(self) -> str:
         return f"Spread {self.lines} by [{column_list(self.key)}], {self.copies} copies"

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of, some_rows
 from tussock.jobs.executors.base import state_table
-from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
+from tussock.jobs.executors.operator import Actor, ComputedColumn, Entry, Executor, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_TABLES, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
@@ -84,7 +84,7 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
 
     def column_origins(self) -> tuple[Origin, ...]:
         own = tuple(Own(i) for i in range(len(self.types) - self.row_id))
-        return (*own, Computed("_row_id")) if self.row_id else own
+        return (*own, ComputedColumn("_row_id")) if self.row_id else own
 
     def expressions(self) -> tuple[Expr, ...]:
         return ()  # expressions belong to the entries: StatementRowError contains the entry

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tussock.jobs.executors.base import net_chunk
-from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
 from tussock.statestore.table.state_table import StateTable
 
 
@@ -18,7 +18,7 @@ class UnionAll(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(Passed(i) for i in range(len(self.types)))  # with the names of the first branch, as in SQL
+        return tuple(PassedColumn(i) for i in range(len(self.types)))  # with the names of the first branch, as in SQL
 
     def explain_text(self) -> str:
         return "UnionAll"

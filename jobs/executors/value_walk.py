@@ -26,7 +26,7 @@ _LONGER = 8  # factor by which further reads of a walk grow
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class WalkedRows:
     """The m rows that n walks in one direction passed, walk after walk, each in its direction.
 
     Args:
@@ -49,7 +49,7 @@ def walk_rows(
     needed: I64,
     reverse: bool,
     count_rows: Callable[[pa.Table], I64],
-) -> Walked:
+) -> WalkedRows:
     """The rows from one end of each range of keys until they count for `needed`, or a few more.
 
     Args:
@@ -81,7 +81,7 @@ def walk_rows(
     walk = np.concatenate(index)
     order = np.argsort(walk, kind="stable")
     chosen = pa.array(order)
-    return Walked(
+    return WalkedRows(
         walk[order],
         pa.concat_arrays(keys).take(chosen),
         pa.concat_tables(rows).take(chosen),

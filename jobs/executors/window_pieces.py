@@ -33,19 +33,19 @@ from tussock.statestore.hummock.sorted_keys import (
     take_keys,
 )
 from tussock.statestore.table.columns import take_columns
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedValues:
     """The values that the first row of each partition's piece carries."""
 
     before: Before
     calls: list[State]
 
-    def equals_per_partition(self, other: "Carried") -> Mask:
+    def equals_per_partition(self, other: "CarriedValues") -> Mask:
         """(partitions,) whether calls carry equal values, regardless of the number of earlier rows."""
         is_equal = np.ones(len(self.before.rows), np.bool_)
         for one, two in zip(self.calls, other.calls, strict=True):
@@ -54,13 +54,13 @@ class Carried:
                 is_equal &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
         return is_equal
 
-    def take_partitions(self, partitions: Positions) -> "Carried":
+    def take_partitions(self, partitions: Positions) -> "CarriedValues":
         """The carried values of chosen partitions."""
         before, places = self.before, pa.array(partitions)
         numbers = (n[partitions] for n in (before.rows, before.rank, before.dense_rank))
-        return Carried(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
+        return CarriedValues(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
 
-    def choose_from(self, chosen: Mask, other: "Carried") -> "Carried":
+    def choose_from(self, chosen: Mask, other: "CarriedValues") -> "CarriedValues":
         """This carry's values where chosen, otherwise the other's."""
         if chosen.all():
             return self
@@ -68,7 +68,7 @@ class Carried:
         pairs = ((getattr(self.before, n), getattr(other.before, n)) for n in ("rows", "rank", "dense_rank"))
         numbers = (np.where(chosen, one, two) for one, two in pairs)
         calls = zip(self.calls, other.calls, strict=True)
-        return Carried(
+        return CarriedValues(
             Before(*numbers), [[pa.concat_arrays(both).take(places) for both in zip(*c, strict=True)] for c in calls]
         )
 
@@ -94,8 +94,8 @@ class PartitionPiece:
     prefixes: pa.BinaryArray
     firsts: pa.BinaryArray
     wanted: pa.BinaryArray
-    old: Carried
-    new: Carried
+    old: CarriedValues
+    new: CarriedValues
 
     def select_partitions(self, chosen: Mask) -> "PartitionPiece":
         """The chosen partitions."""
@@ -109,7 +109,7 @@ class PartitionPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRows:
     """Stored and inserted rows in key order. Each belongs to the old state, to the new state, or to both."""
 
     keys: pa.BinaryArray
@@ -127,7 +127,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluatedCalls:
     """The results of all calls in one state. `places` are the positions of its rows among the merged rows."""
 
     places: Positions
@@ -138,11 +138,11 @@ class Evaluated:
     def results(self) -> pa.Table:
         return pa.table([v.values for v in self.values], names=[f"r{i}" for i in range(len(self.values))])
 
-    def carried_at(self, rows: Positions) -> Carried:
+    def carried_at(self, rows: Positions) -> CarriedValues:
         """The values that chosen rows carry."""
         at = self.at
         before = Before(at.number[rows] - 1, at.rank[rows], at.dense_rank[rows])
-        return Carried(before, [values.carry(rows) for values in self.values])
+        return CarriedValues(before, [values.carry(rows) for values in self.values])
 
 
 class Changes:
@@ -170,7 +170,7 @@ class Changes:
         self._table.delete_rows(some_rows(self.gone.rows, self._ends))
         every = np.ones(len(self.come.keys), np.bool_)
         self._table.replace_located(
-            Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every
+            LocatedKeys(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every
         )
 
     def _sort_changes(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
@@ -178,7 +178,7 @@ class Changes:
         order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # keys are distinct
         return SortedChanges(take_keys(keys, order), rows.take(pa.array(order))), order
 
-    def merge_rows(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
+    def merge_rows(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> MergedRows:
         """The rows between each pair of keys, at most about `limit` stored and `limit` inserted ones per pair.
 
         Raises ChangeError if a deleted row does not exist, or an inserted row already does.
@@ -199,7 +199,7 @@ class Changes:
         coming = self.come.take_rows(come)
         if not len(index) and not len(self.gone.keys):  # e.g. in a first load
             nothing = np.zeros(len(come), np.bool_)
-            return Merged(coming.keys, coming.rows, partition, nothing, ~nothing, more)
+            return MergedRows(coming.keys, coming.rows, partition, nothing, ~nothing, more)
         keys, rows = stored.keys, stored.rows
         del stored
         if limit is not None:
@@ -220,7 +220,9 @@ class Changes:
         merged = take_columns(both, pa.array(chosen))
         both_keys = pa.concat_arrays([keys, coming.keys])
         del keys
-        return Merged(take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more)
+        return MergedRows(
+            take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more
+        )
 
     def rows_between(
         self, firsts: pa.BinaryArray, ends: pa.BinaryArray
@@ -250,7 +252,7 @@ class Changes:
         new = come[self._new[come]]
         for side, places, stored in ((self.gone, gone, True), (self.come, new, False)):
             keys = side.take_rows(places).keys
-            is_stored = self._table.get_located(Located(np.arange(len(keys)), keys, as_given=True)).found
+            is_stored = self._table.get_located(LocatedKeys(np.arange(len(keys)), keys, as_given=True)).found
             right = is_stored.to_numpy(zero_copy_only=False) == stored
             self._require_all(right, NO_ROW if stored else TWO_ROWS, side.rows, places)
 
@@ -283,7 +285,7 @@ class Cut:
     again: Positions
 
     @staticmethod
-    def find_cut(merged: Merged, states: Sequence[Evaluated], calls: Sequence[Over]) -> "Cut | None":
+    def find_cut(merged: MergedRows, states: Sequence[EvaluatedCalls], calls: Sequence[Over]) -> "Cut | None":
         """None if a frame is longer than the piece."""
         partitions = np.arange(len(merged.more))
         begin, ends = (np.searchsorted(merged.partition, partitions, side) for side in ("left", "right"))
@@ -308,14 +310,16 @@ class Cut:
         again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
-    def rows_to_emit(self, merged: Merged, piece: PartitionPiece) -> Mask:
+    def rows_to_emit(self, merged: MergedRows, piece: PartitionPiece) -> Mask:
         """(merged rows,) whether a row's results are final and not emitted yet."""
         final: Mask = np.arange(len(merged.keys)) < self.ends[merged.partition]
         if piece.wanted is not piece.firsts:  # otherwise none is emitted yet
             final &= np.asarray(pc.greater_equal(merged.keys, piece.wanted.take(pa.array(merged.partition))))
         return final
 
-    def next_piece(self, piece: PartitionPiece, merged: Merged, old: Evaluated, new: Evaluated) -> PartitionPiece:
+    def next_piece(
+        self, piece: PartitionPiece, merged: MergedRows, old: EvaluatedCalls, new: EvaluatedCalls
+    ) -> PartitionPiece:
         """The next piece, for the partitions that continue."""
         if not merged.more.any():
             return piece.select_partitions(merged.more)
@@ -363,7 +367,7 @@ def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Posit
     return np.maximum(first_places, at.first_place[rows])
 
 
-def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
+def _are_of(state: EvaluatedCalls, rows: Positions, partitions: Positions) -> Mask:
     """Whether the rows exist and belong to these partitions."""
     there = (rows >= 0) & (rows < len(state.places))
     if len(state.places):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.chunk import chunk_of_difference, some_rows
 from tussock.jobs.executors.base import Positions, same_rows, take_rows
 from tussock.jobs.executors.value_walk import walk_rows
-from tussock.jobs.executors.window_pieces import Changes, Mask, Merged
+from tussock.jobs.executors.window_pieces import Changes, Mask, MergedRows
 from tussock.statestore.hummock.sorted_keys import (
     differs_from_previous,
     left_positions,
@@ -29,30 +29,30 @@ from tussock.statestore.hummock.sorted_keys import (
     successors,
     take_keys,
 )
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 from tussock.statestore.vnode import normalise_floats, one_array
 
 _TABLE_ID_BYTES = 4  # of a storage key
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedPartitions:
     """The partitions of changed rows, in the order of the state's keys, with their state before the epoch."""
 
     prefixes: pa.BinaryArray  # of the rows' keys
-    located: Located  # in the table of borders
+    located: LocatedKeys  # in the table of borders
     groups: pa.Table  # the partitions' columns
     stored: pa.Table  # rows of the table of borders; NULL for new partitions
     before: Positions  # number of rows
     after: Positions
 
-    def select_partitions(self, chosen: Mask) -> "Touched":
+    def select_partitions(self, chosen: Mask) -> "TouchedPartitions":
         """The chosen partitions."""
         places = np.flatnonzero(chosen)
-        located = Located(np.arange(len(places)), self.located.keys.take(pa.array(places)), as_given=True)
+        located = LocatedKeys(np.arange(len(places)), self.located.keys.take(pa.array(places)), as_given=True)
         groups, stored = take_rows(self.groups, places), take_rows(self.stored, places)
         prefixes = self.prefixes.take(pa.array(places))
-        return Touched(prefixes, located, groups, stored, self.before[places], self.after[places])
+        return TouchedPartitions(prefixes, located, groups, stored, self.before[places], self.after[places])
 
 
 class Tiles:
@@ -62,7 +62,7 @@ class Tiles:
         """`partition`: columns, without repetition. `tiles`: the number of tiles of each call."""
         self._partition, self._tiles, self._rows, self._borders = tuple(partition), tuple(tiles), rows, borders
 
-    def find_partitions(self, among: Changes, prefixes: pa.BinaryArray) -> tuple[Touched, Mask]:
+    def find_partitions(self, among: Changes, prefixes: pa.BinaryArray) -> tuple[TouchedPartitions, Mask]:
         """The touched partitions, and in which of them the borders lead to the changed tiles.
 
         The others are new, have few rows, or change so much that reading them costs less than many walks.
@@ -82,9 +82,9 @@ class Tiles:
         most = max(self._tiles)
         after = before + come - gone
         follows = (np.minimum(before, after) >= 2 * most) & ((come + gone) * most < before)
-        return Touched(prefixes, located, groups, stored, before, after), follows
+        return TouchedPartitions(prefixes, located, groups, stored, before, after), follows
 
-    def write_borders_of_rows(self, touched: Touched, merged: Merged) -> None:
+    def write_borders_of_rows(self, touched: TouchedPartitions, merged: MergedRows) -> None:
         """Write the state of partitions whose rows are all known. `merged` has the same partitions."""
         rows = np.flatnonzero(merged.now)
         counts = np.bincount(merged.partition[rows], minlength=len(touched.before))
@@ -98,7 +98,7 @@ class Tiles:
             borders.append(_lists_of(take_keys(keys, rows[places]), number))
         self._write(touched, counts, borders)
 
-    def follow_borders(self, touched: Touched, among: Changes) -> pa.Table:
+    def follow_borders(self, touched: TouchedPartitions, among: Changes) -> pa.Table:
         """The difference in partitions whose borders are followed. Writes their state.
 
         Requires: the changes are checked (`Changes.require_stored`) and written to the rows.
@@ -128,7 +128,7 @@ class Tiles:
             ]
         )
 
-    def _move_borders(self, call: int, tiles: int, touched: Touched, among: Changes) -> "_Moved":
+    def _move_borders(self, call: int, tiles: int, touched: TouchedPartitions, among: Changes) -> "_Moved":
         """The old and new borders of one call, and the rows between them."""
         stored = one_array(touched.stored.column(len(self._partition) + 1 + call)).flatten()
         table_id = self._rows.layout.schema.table_id.to_bytes(_TABLE_ID_BYTES, "big")
@@ -161,7 +161,7 @@ class Tiles:
             partition[np.concatenate([ahead.walk, behind.walk])[passed]],
         )
 
-    def _write(self, touched: Touched, counts: Positions, borders: Sequence[pa.ListArray]) -> None:
+    def _write(self, touched: TouchedPartitions, counts: Positions, borders: Sequence[pa.ListArray]) -> None:
         """Write the rows whose number of rows or borders changed."""
         columns = [*touched.groups.columns, pa.array(counts), *borders]
         state = pa.table(columns, schema=self._borders.layout.rows)

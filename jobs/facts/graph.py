@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from tussock.jobs.schedule.explain import explain_relation, planned_fragments
-from tussock.jobs.schedule.schedule import Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Schedule, ScheduledFragment
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -170,7 +170,7 @@ def _node_state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
     return NodeState.HELD_BACK if relation.name in held_back else NodeState.RUNS
 
 
-def _fragment_facts(scheduled: Scheduled) -> FragmentFacts:
+def _fragment_facts(scheduled: ScheduledFragment) -> FragmentFacts:
     fragment = scheduled.fragment
     tables = {t.table_id: t.name for t in scheduled.tables}
     if fragment is None:

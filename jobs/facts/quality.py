@@ -12,7 +12,7 @@ from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.quality.index import RESULTS, SuiteResult
 from tussock.jobs.quality.record import (
     Failure,
-    Judged,
+    JudgedBy,
     Metric,
     QualityRecord,
     QualityVerdict,
@@ -53,7 +53,7 @@ class CheckFacts(msgspec.Struct, frozen=True):
     @property
     def by_spark(self) -> int:
         """The number of expectations that Spark judged over all rows."""
-        return sum(metric.place == Judged.SPARK for metric in self.metrics)
+        return sum(metric.place == JudgedBy.SPARK for metric in self.metrics)
 
     @property
     def suite_version(self) -> str:

@@ -1,6 +1,6 @@
 """StoreDifference of two stores, or of two epochs of one."""
 
-from tussock.jobs.compare.compare import StoreAt, Wanted, compare_stores
+from tussock.jobs.compare.compare import ComparisonOptions, StoreAt, compare_stores
 from tussock.jobs.compare.record import StoreDifference
 from tussock.jobs.operations.store import PipelineStore, open_branch
 from tussock.statestore.progress import Progress
@@ -9,7 +9,7 @@ from tussock.statestore.progress import Progress
 def compare_pipelines(
     before: PipelineStore,
     after: PipelineStore,
-    wanted: Wanted,
+    wanted: ComparisonOptions,
     since: int | None = None,
     until: int | None = None,
     *,
@@ -23,7 +23,12 @@ def compare_pipelines(
 
 
 def compare_with_branch(
-    parent: PipelineStore, branch: PipelineStore, wanted: Wanted, until: int | None = None, *, progress: Progress
+    parent: PipelineStore,
+    branch: PipelineStore,
+    wanted: ComparisonOptions,
+    until: int | None = None,
+    *,
+    progress: Progress,
 ) -> StoreDifference:
     """Compare a store with one of its branches, at equal input if the branch follows.
 
@@ -38,7 +43,7 @@ def compare_with_branch(
 def compare_for_merge(parent: PipelineStore, name: str, progress: Progress) -> StoreDifference:
     """Compare the newest rows of a store with those of its branch, which readers see after the merge."""
     branch = open_branch(parent, name)
-    return compare_with_branch(parent, branch, Wanted(), branch.meta.read_latest().epoch, progress=progress)
+    return compare_with_branch(parent, branch, ComparisonOptions(), branch.meta.read_latest().epoch, progress=progress)
 
 
 def _epoch_of_parent(parent: PipelineStore, branch: PipelineStore, until: int | None) -> int | None:

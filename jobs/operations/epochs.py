@@ -35,8 +35,8 @@ from tussock.statestore.zones import tzinfo_of
 log = logging.getLogger(__name__)
 
 __all__ = [
-    "Advanced",
     "LevelRunner",
+    "RunResult",
     "Where",
     "Wish",
     "commit_sealed",
@@ -61,7 +61,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class RunResult:
     """The result of a run.
 
     Args:
@@ -196,7 +196,7 @@ def run_pipeline_epochs(
     progress: Progress = no_progress,
     *,
     runner: LevelRunner | None = None,
-) -> Advanced:
+) -> RunResult:
     """Finish the open barrier, then take in all input that the run requests.
 
     If the pipeline decides where its epochs run and there is no input, Spark is not started.
@@ -227,19 +227,19 @@ def _publish_followed(at: PipelineStore, progress: Progress) -> None:
 
 def _run_pipeline_epochs(
     at: PipelineStore, wish: Wish, where: Where, progress: Progress, runner: LevelRunner | None
-) -> Advanced:
+) -> RunResult:
     if where is Where.AS_SET:
         wish = replace(wish, clock=at.meta.moment_now())
         if inject_barrier(at, wish) is None:
-            return Advanced((), at.meta.read_latest().epoch)
+            return RunResult((), at.meta.read_latest().epoch)
     else:
         _widen_columns(at, wish)
     try:
         with runner_of(at, where, "epoch", progress) if runner is None else nullcontext(runner) as chosen:
             done = driver.advance_store(chosen, at.meta, wish, at.pipeline.epoch, progress)
     except SparkWantedError as err:
-        return Advanced((), at.meta.read_latest().epoch, needs_spark=True, why_spark=err.why)
-    return Advanced(
+        return RunResult((), at.meta.read_latest().epoch, needs_spark=True, why_spark=err.why)
+    return RunResult(
         tuple(done), at.meta.read_latest().epoch, where in (Where.HERE, Where.SMALL_HERE) and spark_must_ask(at)
     )
 

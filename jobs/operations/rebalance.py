@@ -8,7 +8,7 @@ from tussock.jobs.upkeep.rebalance import MoveVerdict, Rebalance, UnitShare, Uni
 from tussock.statestore.meta.version import HummockVersion
 
 __all__ = [
-    "Planned",
+    "PlannedRebalance",
     "Rebalance",
     "commit_mapping",
     "measure_units",
@@ -20,7 +20,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRebalance:
     """A plan, and the key that makes a vnode hot, if a single key is the cause."""
 
     rebalance: Rebalance
@@ -37,7 +37,9 @@ def measure_units(at: PipelineStore) -> tuple[UnitShare, ...]:
     return upkeep.plan_rebalance(upkeep.measure_loads(at.meta)).before
 
 
-def plan_moves(at: PipelineStore, units: int | None, target: float | None, approved: str | None = None) -> Planned:
+def plan_moves(
+    at: PipelineStore, units: int | None, target: float | None, approved: str | None = None
+) -> PlannedRebalance:
     """Plan moves: to another number of units, or away from units that carry more than `target` times the mean.
 
     Args:
@@ -50,7 +52,7 @@ def plan_moves(at: PipelineStore, units: int | None, target: float | None, appro
     plan = upkeep.plan_rebalance(measured, units, at.pipeline.rebalance.target if target is None else target)
     if approved:
         upkeep.require_approved(plan, approved)
-    return Planned(plan, upkeep.cause_of(at.meta, measured, plan))
+    return PlannedRebalance(plan, upkeep.cause_of(at.meta, measured, plan))
 
 
 def require_units_of_file(at: PipelineStore, units: int | None) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.run_record import recorded_run
-from tussock.jobs.operations.epochs import Advanced, pace_of, wish_of
+from tussock.jobs.operations.epochs import RunResult, pace_of, wish_of
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sources.base import Restated
@@ -43,7 +43,7 @@ def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
         return restating.count_rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
 
 
-def restate_source(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
+def restate_source(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> RunResult:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
     what = f"restate {restating.restatement.source}"
@@ -51,7 +51,7 @@ def restate_source(at: PipelineStore, restating: Restating, progress: Progress =
         restating.begin_restating()
         done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
     release_taken_input(at.meta)
-    return Advanced(() if done is None else (done,), at.meta.read_latest().epoch)
+    return RunResult(() if done is None else (done,), at.meta.read_latest().epoch)
 
 
 def restated_of_form(files: str, interval: Interval | None) -> Restated:

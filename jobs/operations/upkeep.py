@@ -4,7 +4,7 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.sinks.locators import drop_locators
 from tussock.jobs.upkeep import vacuum as vacuums
-from tussock.jobs.upkeep.vacuum import Cleaning
+from tussock.jobs.upkeep.vacuum import VacuumResult
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.amplification import Amplification, measure_amplification
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
@@ -28,7 +28,7 @@ def raise_floor(at: PipelineStore) -> HummockVersion:
     return at.meta.read_latest()
 
 
-def vacuum_store(at: PipelineStore) -> Cleaning:
+def vacuum_store(at: PipelineStore) -> VacuumResult:
     """Remove objects that no reader can need and no writer can commit. Does not raise the floor."""
     _drop_locators(at)
     return vacuums.sweep_store(at.meta)
@@ -36,7 +36,7 @@ def vacuum_store(at: PipelineStore) -> Cleaning:
 
 def clean_store(
     at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
-) -> Cleaning:
+) -> VacuumResult:
     """Apply a retention, then vacuum; with `dry_run`, change nothing. Raises SettingError if nothing would be kept."""
     if not dry_run:
         _drop_locators(at)

@@ -33,7 +33,7 @@ from tussock.jobs.quality.measures import find_measures
 from tussock.jobs.quality.record import (
     USABLE_SUITE,
     Failure,
-    Judged,
+    JudgedBy,
     QualityRecord,
     ViewQuality,
     after_publish,
@@ -224,9 +224,9 @@ class _PlannedPart:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def place(self) -> Judged:
+    def place(self) -> JudgedBy:
         """How its expectations are judged."""
-        return Judged.SPARK if self.metrics is None else Judged.MAINTAINED
+        return JudgedBy.SPARK if self.metrics is None else JudgedBy.MAINTAINED
 
 
 def _check(

@@ -54,7 +54,7 @@ class Number:
 ROWS = Number("rows")
 
 
-class Ignored(StrEnum):
+class IgnoredRows(StrEnum):
     """The rows that an expectation on several columns does not judge. The values are Great Expectations' own."""
 
     ALL_MISSING = "all_values_are_missing"
@@ -63,33 +63,33 @@ class Ignored(StrEnum):
 
     def condition(self, columns: Sequence[str]) -> str:
         """Return the SQL condition of these rows. Requires: not NONE."""
-        joined = " AND " if self is Ignored.ALL_MISSING else " OR "
+        joined = " AND " if self is IgnoredRows.ALL_MISSING else " OR "
         return f"({joined.join(f'{quote_name(column)} IS NULL' for column in columns)})"
 
     def number(self, columns: tuple[str, ...]) -> dict[Number, str]:
         """Return the number of these rows, with its SQL; none for NONE."""
-        if self is Ignored.NONE:
+        if self is IgnoredRows.NONE:
             return {}
         return {self.counted(columns): f"count_if({self.condition(columns)})"}
 
     def counted(self, columns: tuple[str, ...]) -> Number:
         """Return the number of these rows. Requires: not NONE."""
-        one = len(columns) == 1 or self is Ignored.ALL_MISSING
+        one = len(columns) == 1 or self is IgnoredRows.ALL_MISSING
         return Number("nulls" if one else "any null", columns)
 
 
 _OF_PAIRS = {
-    "both_values_are_missing": Ignored.ALL_MISSING,
-    "either_value_is_missing": Ignored.ANY_MISSING,
-    "neither": Ignored.NONE,
+    "both_values_are_missing": IgnoredRows.ALL_MISSING,
+    "either_value_is_missing": IgnoredRows.ANY_MISSING,
+    "neither": IgnoredRows.NONE,
 }
 
 
-def ignored_rows(value: object) -> Ignored | None:
+def ignored_rows(value: object) -> IgnoredRows | None:
     """Return the rows that an argument `ignore_row_if` leaves out; None if it is unknown."""
     if value is None:
-        return Ignored.NONE
-    return _OF_PAIRS.get(str(value)) or (Ignored(str(value)) if value in {*Ignored} else None)
+        return IgnoredRows.NONE
+    return _OF_PAIRS.get(str(value)) or (IgnoredRows(str(value)) if value in {*IgnoredRows} else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class RowRule:
     metric: str
     columns: tuple[str, ...]
     arguments: Mapping[str, Any]
-    ignored: Ignored
+    ignored: IgnoredRows
     fails: str
 
     @property
@@ -121,7 +121,7 @@ class Duplicates:
     """Columns whose values must be unique, in the rows that are not ignored."""
 
     columns: tuple[str, ...]
-    ignored: Ignored
+    ignored: IgnoredRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _schema(_: Arguments, __: Types) -> _Answer:
 
 def _nulls(*columns: str) -> dict[Number, str]:
     """The number of rows that are NULL in all of these columns."""
-    return Ignored.ALL_MISSING.number(columns)
+    return IgnoredRows.ALL_MISSING.number(columns)
 
 
 def _aggregate(name: str, sql: str, families: frozenset[str]) -> _Judge:
@@ -338,12 +338,12 @@ def _quantiles(kwargs: Arguments, types: Types) -> _Answer:
 def _unique(kwargs: Arguments, types: Types) -> _Answer:
     column = str(kwargs.get("column", ""))
     why = _column_objection(types, column, _HASHED)
-    return why or Needs(_nulls(column), duplicates=(Duplicates((column,), Ignored.ANY_MISSING),))
+    return why or Needs(_nulls(column), duplicates=(Duplicates((column,), IgnoredRows.ANY_MISSING),))
 
 
 def _compound(kwargs: Arguments, types: Types) -> _Answer:
     columns = kwargs.get("column_list")
-    ignored = ignored_rows(kwargs.get("ignore_row_if", Ignored.ALL_MISSING))
+    ignored = ignored_rows(kwargs.get("ignore_row_if", IgnoredRows.ALL_MISSING))
     if not isinstance(columns, list) or len(columns) < 2 or len({*map(str, columns)}) < len(columns):
         return f"columns {columns!r}"
     if why := "".join(_column_objection(types, column, _HASHED) for column in columns):
@@ -356,9 +356,9 @@ def _compound(kwargs: Arguments, types: Types) -> _Answer:
 # --- rules on single rows -----------------------------------------------------------------------------------------
 
 
-def _failing(metric: str, columns: Sequence[str], arguments: Arguments, ignored: Ignored, fails: str) -> Needs:
+def _failing(metric: str, columns: Sequence[str], arguments: Arguments, ignored: IgnoredRows, fails: str) -> Needs:
     """The needs of a rule whose failing rows have the condition `fails`, unless they are ignored."""
-    if ignored is not Ignored.NONE:
+    if ignored is not IgnoredRows.NONE:
         fails = f"NOT {ignored.condition(columns)} AND ({fails})"
     digest = hashlib.sha256(repr((metric, sorted(arguments.items()), ignored)).encode()).hexdigest()[:32]
     rule = RowRule(Number(f"failing {digest}", tuple(columns)), metric, tuple(columns), arguments, ignored, fails)
@@ -386,7 +386,7 @@ def _by_value(
             return why
         met, why = condition(quote_name(column), _family(types, column), kwargs)
         arguments = {name: kwargs[name] for name in names if name in kwargs and kwargs[name] is not False}
-        return why or _failing(metric, (column,), arguments, Ignored.ANY_MISSING, f"NOT ({met})")
+        return why or _failing(metric, (column,), arguments, IgnoredRows.ANY_MISSING, f"NOT ({met})")
 
     return judge
 
@@ -396,7 +396,7 @@ def _null(metric: str, fails: str) -> _Judge:
         column = str(kwargs.get("column", ""))
         if column not in types:
             return f"column {column!r}"
-        return _failing(metric, (column,), {}, Ignored.NONE, f"{quote_name(column)} {fails}")
+        return _failing(metric, (column,), {}, IgnoredRows.NONE, f"{quote_name(column)} {fails}")
 
     return judge
 
@@ -499,7 +499,7 @@ def _of_pair(metric: str, pair: Sequence[Any], kwargs: Arguments, arguments: Arg
 
 
 def _unique_within_record(kwargs: Arguments, types: Types) -> _Answer:
-    columns, ignored = kwargs.get("column_list"), ignored_rows(kwargs.get("ignore_row_if", Ignored.ALL_MISSING))
+    columns, ignored = kwargs.get("column_list"), ignored_rows(kwargs.get("ignore_row_if", IgnoredRows.ALL_MISSING))
     if not isinstance(columns, list) or len(columns) < 2 or ignored is None:
         return f"columns {columns!r}"
     families = _TEXT if _family(types, columns[0]) == "string" else _INTEGERS

@@ -14,7 +14,7 @@ from tussock.jobs.quality.errors import UnknownMetricError
 from tussock.jobs.quality.expectations import (
     ROWS,
     Duplicates,
-    Ignored,
+    IgnoredRows,
     Number,
     RowRule,
     condition_sql,
@@ -129,7 +129,7 @@ class MeasuredRows:
         """Return the rows that fail a rule. Raises UnknownMetricError."""
         columns, ignored = _columns_of(domain), ignored_rows(domain.get("ignore_row_if"))
         if family in ("column_values.unique", "compound_columns.unique"):
-            of = Duplicates(columns, Ignored.ANY_MISSING if len(columns) == 1 else ignored or Ignored.NONE)
+            of = Duplicates(columns, IgnoredRows.ANY_MISSING if len(columns) == 1 else ignored or IgnoredRows.NONE)
             return self.duplicates[of]
         for rule, wrong in self.failing.values():
             same_rows = len(columns) == 1 or rule.ignored is ignored
@@ -141,8 +141,8 @@ class MeasuredRows:
 
     def judged_rows(self, domain: Mapping[str, Any]) -> int:
         """Return the number of rows that an expectation on several columns judges."""
-        ignored = ignored_rows(domain.get("ignore_row_if")) or Ignored.NONE
-        left_out = 0 if ignored is Ignored.NONE else int(self.numbers[ignored.counted(_columns_of(domain))])
+        ignored = ignored_rows(domain.get("ignore_row_if")) or IgnoredRows.NONE
+        left_out = 0 if ignored is IgnoredRows.NONE else int(self.numbers[ignored.counted(_columns_of(domain))])
         return self.rows - left_out
 
 

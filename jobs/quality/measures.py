@@ -26,7 +26,7 @@ from typing import Any
 
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import sql_name
-from tussock.jobs.quality.expectations import ROWS, Duplicates, Ignored, Needs, Number, RowRule, find_needs
+from tussock.jobs.quality.expectations import ROWS, Duplicates, IgnoredRows, Needs, Number, RowRule, find_needs
 from tussock.jobs.quality.suite import Suite, relation_of
 from tussock.jobs.quality.text import item_text
 from tussock.jobs.quality.valid_suite import require_valid
@@ -169,7 +169,9 @@ def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str,
 def _repeated_select(rows: str, meets: str, condition: str, duplicates: Duplicates) -> str:
     names = [quote_name(column) for column in duplicates.columns]
     picked = ", ".join(f"{name} AS {repeated_column(place)}" for place, name in enumerate(names))
-    judged = [] if duplicates.ignored is Ignored.NONE else [f"NOT {duplicates.ignored.condition(duplicates.columns)}"]
+    judged = (
+        [] if duplicates.ignored is IgnoredRows.NONE else [f"NOT {duplicates.ignored.condition(duplicates.columns)}"]
+    )
     conditions = [*judged, *([meets] if condition else [])]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {picked}, count(*) AS `rows` {rows}{where} GROUP BY {', '.join(names)} HAVING count(*) > 1"

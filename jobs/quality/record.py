@@ -48,7 +48,7 @@ class QualityVerdict(StrEnum):
     NONE = "not checked"  # no suite exists, or it has not run
 
 
-class Judged(StrEnum):
+class JudgedBy(StrEnum):
     """How an expectation was judged."""
 
     MAINTAINED = "maintained"  # by hidden views; no row of the view was read
@@ -351,7 +351,7 @@ def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> 
         failed = len(view.failures) + len(view.warnings)
         yield f"{view.view}: {view.expectations} expectations over {view.rows} rows, {failed} failed{warned}"
         for metric in view.metrics:
-            if metric.place == Judged.SPARK:
+            if metric.place == JudgedBy.SPARK:
                 yield f"  on Spark: {metric.expectation}: {metric.why}"
         yield from _warning_lines(view, before)
     yield from (f"{name}: paused, skipped" for name in record.paused)

@@ -66,32 +66,32 @@ _NONE: Origins = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedColumns:
     """The origins of each column of a plan, and the origins that select its rows."""
 
     columns: tuple[Origins, ...]
     rows: Origins = field(default=_NONE)
 
 
-def trace_plan(plan: Plan) -> Traced:
+def trace_plan(plan: Plan) -> TracedColumns:
     """The origins of a bound plan's columns and rows. Cost: a walk over the plan."""
     inputs = [trace_plan(input) for input in plan.inputs]
     rows = reduce(frozenset.union, (one.rows for one in inputs), _NONE)
     match plan:
         case Scan(relation, columns):
-            return Traced(tuple(frozenset({ColumnOrigin(relation, column, How.IDENTITY)}) for column in columns))
+            return TracedColumns(tuple(frozenset({ColumnOrigin(relation, column, How.IDENTITY)}) for column in columns))
         case Values() | Range():
-            return Traced((_NONE,) * len(plan.fields))
+            return TracedColumns((_NONE,) * len(plan.fields))
         case SingleRow() | Sort():  # an order does not select rows
             return inputs[0]
         case Project(_, exprs):
-            return Traced(_trace_exprs(exprs, inputs[0].columns), rows)
+            return TracedColumns(_trace_exprs(exprs, inputs[0].columns), rows)
         case Expand(_, projections):
             traced = [_trace_exprs(projection, inputs[0].columns) for projection in projections]
-            return Traced(tuple(_unite_origins(of) for of in zip(*traced, strict=True)), rows)
+            return TracedColumns(tuple(_unite_origins(of) for of in zip(*traced, strict=True)), rows)
         case Generate(_, _, argument):
             new = _trace_value(argument, inputs[0].columns)
-            return Traced(
+            return TracedColumns(
                 (
                     *(inputs[0].columns[i] for i in plan.passed_columns),
                     *(_with_step(new, How.TRANSFORMATION) for _ in plan.made),
@@ -99,16 +99,22 @@ def trace_plan(plan: Plan) -> Traced:
                 rows,
             )
         case Filter() | TemporalFilter():
-            return Traced(inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.FILTER))
+            return TracedColumns(
+                inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.FILTER)
+            )
         case TopN():
-            return Traced(inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.SORT))
+            return TracedColumns(
+                inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.SORT)
+            )
         case Union():
-            return Traced(tuple(_unite_origins(of) for of in zip(*(one.columns for one in inputs), strict=True)), rows)
+            return TracedColumns(
+                tuple(_unite_origins(of) for of in zip(*(one.columns for one in inputs), strict=True)), rows
+            )
         case Join():
             return _trace_join(plan, *inputs)
         case Aggregate(_, keys, calls):
             below = inputs[0].columns
-            return Traced(
+            return TracedColumns(
                 (*_trace_exprs(keys, below), *(_trace_call(call, below) for call in calls)),
                 rows | _deciding_origins(keys, below, How.GROUP_BY),
             )
@@ -119,12 +125,12 @@ def trace_plan(plan: Plan) -> Traced:
                 _with_step(_unite_origins(_trace_value(e, below) for e in call.expressions), How.TRANSFORMATION)
                 for call in calls
             )
-            return Traced((*below, *(value | over for value in values)), rows)
+            return TracedColumns((*below, *(value | over for value in values)), rows)
         case _:
             assert_never(plan)
 
 
-def _trace_join(join: Join, left: Traced, right: Traced) -> Traced:
+def _trace_join(join: Join, left: TracedColumns, right: TracedColumns) -> TracedColumns:
     both = (*left.columns, *right.columns)
     sides = [
         (join.left_keys, left.columns),
@@ -134,8 +140,8 @@ def _trace_join(join: Join, left: Traced, right: Traced) -> Traced:
     by = _unite_origins(_deciding_origins(exprs, columns, How.JOIN) for exprs, columns in sides)
     rows = left.rows | right.rows
     if join.kind is JoinKind.EXISTENCE:  # every left row is returned; whether it has a match is a column
-        return Traced((*left.columns, by | right.rows), left.rows)
-    return Traced(both if join.kind.emits_pairs else left.columns, rows | by)
+        return TracedColumns((*left.columns, by | right.rows), left.rows)
+    return TracedColumns(both if join.kind.emits_pairs else left.columns, rows | by)
 
 
 def _trace_call(call: AggCall, below: Sequence[Origins]) -> Origins:

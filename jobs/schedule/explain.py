@@ -11,7 +11,7 @@ from tussock.jobs.logical.nodes import Column
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from tussock.jobs.schedule.lineage import Lineage, NamedColumn
-from tussock.jobs.schedule.schedule import Feed, Schedule, Scheduled, make_schedule
+from tussock.jobs.schedule.schedule import Feed, Schedule, ScheduledFragment, make_schedule
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
@@ -51,7 +51,7 @@ def explain_relations(catalog: Catalog, relations: Sequence[Relation], whole: Sc
 
 def planned_fragments(
     catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None
-) -> Sequence[Scheduled]:
+) -> Sequence[ScheduledFragment]:
     """Return the fragments of relations and of everything that they read, in the order in which an epoch runs them.
 
     Args:
@@ -67,7 +67,7 @@ def planned_fragments(
     return [s for s in (whole or make_schedule(catalog, epoch)).all_fragments() if s.relation_id in wanted]
 
 
-def _describe_spark_use(planned: Sequence[Scheduled]) -> str:
+def _describe_spark_use(planned: Sequence[ScheduledFragment]) -> str:
     """Whether an epoch of these fragments needs Spark, and its stages there (jobs/driver/one_stage.py)."""
     by_source = {s.shown_name: s.source.statement for s in planned if s.source}
     why = [
@@ -97,7 +97,9 @@ def _by_spark(feed: Feed) -> list[int]:
     return [place for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
 
 
-def _describe_fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage: Lineage) -> list[str]:
+def _describe_fragment(
+    scheduled: ScheduledFragment, by_relation: Mapping[int, Relation], lineage: Lineage
+) -> list[str]:
     fragment = scheduled.fragment
     actors = "one actor" if fragment is not None and fragment.singleton else "an actor per unit"
     lines = [f"  fragment {scheduled.id} of {scheduled.kind} {scheduled.shown_name}: {actors}"]

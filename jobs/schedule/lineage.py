@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from tussock.jobs.executors.operator import Computed, Own, Passed
+from tussock.jobs.executors.operator import ComputedColumn, Own, PassedColumn
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
-from tussock.jobs.schedule.schedule import Feed, Scheduled
+from tussock.jobs.schedule.schedule import Feed, ScheduledFragment
 from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.registry import plan_of_source
@@ -34,7 +34,7 @@ class NamedColumn:
 class Lineage:
     """Traces the columns of fragments back to names."""
 
-    def __init__(self, fragments: Iterable[Scheduled], relations: Iterable[Relation]) -> None:
+    def __init__(self, fragments: Iterable[ScheduledFragment], relations: Iterable[Relation]) -> None:
         self._fragments = {s.id: s for s in fragments}
         self._names = {r.id: tuple(c.name for c in r.columns) for r in relations}
         self._known: dict[int, tuple[NamedColumn, ...]] = {}
@@ -57,7 +57,7 @@ class Lineage:
             self._known[fragment] = columns
         return self._known[fragment]
 
-    def input_columns(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+    def input_columns(self, scheduled: ScheduledFragment) -> list[tuple[NamedColumn, ...]]:
         """The columns of each input of a fragment."""
         return [self._columns_read(feed) for feed in scheduled.feeds]
 
@@ -75,7 +75,7 @@ class Lineage:
             return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
         return tuple(self.output_columns(feed.producer)[c] for c in feed.want.columns)
 
-    def _truncation_names(self, leaf: Scheduled) -> tuple[str, ...]:
+    def _truncation_names(self, leaf: ScheduledFragment) -> tuple[str, ...]:
         assert leaf.source is not None
         names = self._names[leaf.relation_id]
         plan = plan_of_source(leaf.source.statement)
@@ -92,7 +92,7 @@ class Lineage:
             for e in feed.want.project
         )
 
-    def operator_columns(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+    def operator_columns(self, scheduled: ScheduledFragment) -> list[tuple[NamedColumn, ...]]:
         """The output columns of each operator of a fragment."""
         results: list[tuple[NamedColumn, ...]] = []
         for operator in _operators_of(scheduled):
@@ -103,12 +103,12 @@ class Lineage:
             )
         return results
 
-    def read_by(self, scheduled: Scheduled, operator: int) -> tuple[NamedColumn, ...]:
+    def read_by(self, scheduled: ScheduledFragment, operator: int) -> tuple[NamedColumn, ...]:
         """The columns that an operator reads. For a join, left columns come first."""
         return self._operator_inputs(scheduled, _operators_of(scheduled)[operator], self.operator_columns(scheduled))
 
     def _operator_inputs(
-        self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]
+        self, scheduled: ScheduledFragment, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]
     ) -> tuple[NamedColumn, ...]:
         inputs = self.input_columns(scheduled)
         return tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
@@ -120,9 +120,9 @@ class Lineage:
         columns: list[NamedColumn] = []
         for origin in operator.node.column_origins():
             match origin:
-                case Passed(column):
+                case PassedColumn(column):
                     columns.append(given[column])
-                case Computed(text):
+                case ComputedColumn(text):
                     columns.append(NamedColumn(in_names(text, given), computed=True))
                 case Own(column):
                     columns.append(NamedColumn(own[column]) if column < len(own) else given[column])
@@ -143,5 +143,5 @@ def in_names(text: str, columns: Sequence[NamedColumn]) -> str:
     return _COLUMN.sub(name_of_match, text)
 
 
-def _operators_of(scheduled: Scheduled) -> Sequence[Operator]:
+def _operators_of(scheduled: ScheduledFragment) -> Sequence[Operator]:
     return () if scheduled.fragment is None else scheduled.fragment.operators

@@ -51,7 +51,7 @@ IN_FULL = SnapshotPart(0, ALL_READ)
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedInput:
     """The previous input of a reader whose producer is new: columns of the stored rows of `table`."""
 
     table: TableSchema
@@ -69,7 +69,7 @@ class Want:
     part: SnapshotPart | None = None
     # Over columns: computed by Spark between the levels (tussock.jobs.plan.fragments.Input).
     project: tuple[Expr, ...] = ()
-    replaced: Replaced | None = None  # send the difference to these rows
+    replaced: ReplacedInput | None = None  # send the difference to these rows
     port: Port = Port.ROWS  # the output of the producer
 
     @property
@@ -113,7 +113,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
+class ScheduledFragment:
     """One fragment in this epoch's schedule."""
 
     id: int
@@ -146,9 +146,9 @@ class Schedule:
     Within a level, a fragment comes after the fragments that it reads by a forward input.
     """
 
-    levels: tuple[tuple[Scheduled, ...], ...]
+    levels: tuple[tuple[ScheduledFragment, ...], ...]
 
-    def all_fragments(self) -> Iterable[Scheduled]:
+    def all_fragments(self) -> Iterable[ScheduledFragment]:
         """All fragments, level by level."""
         for level in self.levels:
             yield from level
@@ -160,7 +160,7 @@ class _Entry:
     build: bool
     source: Source | None
     fragment: Fragment | None
-    inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, its previous input if replaced)
+    inputs: tuple[tuple[int, Input, ReplacedInput | None], ...]  # (producer id, input, its previous input if replaced)
     level: int = 0
     replays: bool = False  # the changes of its stored rows
 
@@ -253,7 +253,7 @@ def _add_fragments(
     relation: Relation,
     output: dict[int, int],
     leaves: Mapping[int, int],
-    earlier: Mapping[tuple[int, int], Replaced],
+    earlier: Mapping[tuple[int, int], ReplacedInput],
     *,
     build: bool,
 ) -> None:
@@ -295,7 +295,7 @@ class _Reading:
         """Whether this is the relation's first epoch."""
         return relation.created == self.epoch and relation.id not in self._before
 
-    def snapshot_part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> SnapshotPart | None:
+    def snapshot_part(self, reader: Relation, read: Relation, replaced: ReplacedInput | None) -> SnapshotPart | None:
         """The part that the reader reads of a relation. None: all of its changes and nothing else."""
         now, before = self._now.get(reader.id), self._before.get(reader.id)
         if now is not None or before is not None:
@@ -315,7 +315,7 @@ def _by_relation(builds: Iterable[Build]) -> dict[int, Build]:
     return {r.id: build for build in builds for r in build.relations}
 
 
-def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[tuple[int, int], Replaced]:
+def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[tuple[int, int], ReplacedInput]:
     """The previous inputs, by (fragment, input), of a relation that reads other inputs from this epoch on.
 
     `before`: the relations of the epoch before, by id.
@@ -324,7 +324,7 @@ def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[t
     if was_before is None or was_before is relation or bytes(was_before.definition) == bytes(relation.definition):
         return {}
     return {
-        (number, place): Replaced(_stored_table(before[old.relation_id]), old.columns)
+        (number, place): ReplacedInput(_stored_table(before[old.relation_id]), old.columns)
         for number, (fragment, was) in enumerate(zip(fragments_of(relation), fragments_of(was_before), strict=True))
         for place, (new, old) in enumerate(zip(fragment.inputs, was.inputs, strict=True))
         if old.relation_id is not None and new.relation_id != old.relation_id
@@ -391,13 +391,13 @@ def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
                 number = len(known) if same is None else same.index
                 known[want] = Exchange(number, want, entry.level if same is None else max(entry.level, same.last_level))
             feeds.setdefault(index, []).append(Feed(producer, number, want, i.types))
-    levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
+    levels: list[list[ScheduledFragment]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation
         new = reading.is_new(relation)
         stored = None if entry.source is not None or index not in parts else _stored_table(relation)
         levels[entry.level].append(
-            Scheduled(
+            ScheduledFragment(
                 id=index,
                 level=entry.level,
                 relation_id=relation.id,

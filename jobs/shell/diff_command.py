@@ -40,13 +40,13 @@ class WhichSideError(InputError):
 
 def _run_diff(chosen: argparse.Namespace) -> int:
     from tussock.jobs.catalog.store_zone import store_zone
-    from tussock.jobs.compare.compare import Wanted
+    from tussock.jobs.compare.compare import ComparisonOptions
     from tussock.jobs.operations.differences import compare_pipelines, compare_with_branch
     from tussock.jobs.texts.comparison import comparison_json, comparison_markdown, comparison_text
     from tussock.jobs.texts.comparison_page import comparison_page
 
     before, after, names = _open_sides(chosen)
-    wanted = Wanted(tuple(names), chosen.tolerance, chosen.samples)
+    wanted = ComparisonOptions(tuple(names), chosen.tolerance, chosen.samples)
     progress = partial(print, file=sys.stderr, flush=True)
     if after is not None and after.pipeline.branch:
         comparison = compare_with_branch(before, after, wanted, progress=progress)

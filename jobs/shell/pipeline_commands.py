@@ -32,7 +32,7 @@ from tussock.statestore.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tussock.jobs.operations.epochs import Advanced, LevelRunner
+    from tussock.jobs.operations.epochs import LevelRunner, RunResult
     from tussock.jobs.operations.store import PipelineStore
 
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
@@ -236,7 +236,7 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
     at = open_chosen(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
 
-    def run_epochs(runner: "LevelRunner | None" = None) -> "tuple[Advanced, bool]":
+    def run_epochs(runner: "LevelRunner | None" = None) -> "tuple[RunResult, bool]":
         """Run and publish all waiting input; return what ran, and whether readers see something new."""
         with recorded_to_its_end(at, "epoch"):
             done = run_pipeline_epochs(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
@@ -281,7 +281,7 @@ def stop_on_signals() -> "Iterator[Event]":
 
 
 def _release(
-    at: "PipelineStore", done: "Advanced", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
+    at: "PipelineStore", done: "RunResult", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
 ) -> bool:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
@@ -328,7 +328,7 @@ def _release(
     return published is not None or bool(done.summaries)
 
 
-def _say_no_input(chosen: argparse.Namespace, done: "Advanced") -> None:
+def _say_no_input(chosen: argparse.Namespace, done: "RunResult") -> None:
     queue = "`tussock apply PIPELINE` queues its statements" if chosen.pipeline else "`tussock query` queues statements"
     nothing = f"no new input; the store is at epoch {done.epoch}" if done.epoch else f"no input, no epoch yet: {queue}"
     print(to_run(chosen, nothing))

@@ -201,7 +201,7 @@ class Deployment:
 
 
 @dataclass(slots=True)
-class Deploying:
+class DeploymentBuilder:
     """Builds a deployment.
 
     Args:

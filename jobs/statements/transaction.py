@@ -5,7 +5,7 @@ Each statement is bound over the catalog that results from the previous ones.
 
 from dataclasses import dataclass, field
 
-from tussock.jobs.catalog.apply import Applying
+from tussock.jobs.catalog.apply import EntryApplier
 from tussock.jobs.catalog.checks import check_relations, check_statement
 from tussock.jobs.catalog.definition import PlainViewDefinition, ViewDefinition, definition_of
 from tussock.jobs.catalog.statement_log import WaitingLog
@@ -45,10 +45,10 @@ class DraftTransaction:
     epoch: int
     statements: list[Single] = field(default_factory=list)
     _once: list[tuple[int, str]] = field(default_factory=list)
-    _applying: Applying = field(init=False)
+    _applying: EntryApplier = field(init=False)
 
     def __post_init__(self) -> None:
-        self._applying = Applying(self.before, self.epoch)
+        self._applying = EntryApplier(self.before, self.epoch)
 
     @property
     def catalog(self) -> Catalog:

@@ -21,7 +21,7 @@ from tussock.jobs.executors.operator import Actor, Executor, ExpressionError, Ma
 from tussock.jobs.executors.table_replay import StatementRowError
 from tussock.jobs.kernels.errors import KernelError
 from tussock.jobs.plan.fragments import Fragment, input_ref
-from tussock.jobs.schedule.schedule import Scheduled
+from tussock.jobs.schedule.schedule import ScheduledFragment
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.wire.failed_row import FailedRow, failed_row
 from tussock.statestore.errors import InputError, TussockError
@@ -80,7 +80,7 @@ class _Outcome:
 
 
 def run_operators(
-    scheduled: Scheduled,
+    scheduled: ScheduledFragment,
     inputs: list[pa.Table],
     tables: Callable[[int], StateTable],
     actor: Actor,
@@ -145,7 +145,7 @@ def _count_output(fragment: Fragment, pieces: Pieces) -> FragmentOutput:
     return FragmentOutput(empty_chunk(fragment.types), rows, weight)
 
 
-def _name_errors(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
+def _name_errors(pieces: Pieces, scheduled: ScheduledFragment, operator: int) -> Pieces:
     """Pass on the pieces of an operator, and add the view to its errors."""
     try:
         yield from pieces

@@ -7,7 +7,7 @@ from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.kernels.outcomes import over_columns
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.plan.fragments import Fragment, input_ref
-from tussock.jobs.schedule.schedule import Scheduled
+from tussock.jobs.schedule.schedule import ScheduledFragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Filters:
     on: dict[int, list[Expr]] = field(default_factory=dict)  # by producer
 
 
-def filters_of(level: Iterable[Scheduled]) -> Filters:
+def filters_of(level: Iterable[ScheduledFragment]) -> Filters:
     """The filters of a level that read this epoch's changes on the same unit.
 
     Cost: a step per node of their conditions.

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import some_rows
 from tussock.jobs.wire.epoch_task import EpochTask
-from tussock.jobs.wire.flush_policy import Expected, Flush
+from tussock.jobs.wire.flush_policy import ExpectedSize, Flush
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.stacked import canonical_rows
 
 
 @dataclass(slots=True)
-class Sealing:
+class LevelSealer:
     """The decisions about the MemTables of one level on one unit."""
 
     task: EpochTask
@@ -56,7 +56,7 @@ class Sealing:
         """The number of rows that a unit uploads. The bytes of the others count as sent."""
         size, rows = content_bytes(part.rows), part.rows.num_rows
         uploaded: int = rows * self.task.policy.whole_bytes(size) // size
-        if self.task.expected is Expected.LITTLE and self._flush_of(self.sent_bytes[unit] + size) is Flush.UNIT:
+        if self.task.expected is ExpectedSize.LITTLE and self._flush_of(self.sent_bytes[unit] + size) is Flush.UNIT:
             uploaded = rows  # more than expected when the epoch was planned
         if uploaded < rows:
             self.sent_bytes[unit] += content_bytes(part.rows.slice(uploaded)) if uploaded else size

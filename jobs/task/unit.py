@@ -35,7 +35,7 @@ from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install_functions
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Fragment
-from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
+from tussock.jobs.schedule.schedule import ScheduledFragment, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.keyed import is_keyed, records_of
@@ -50,7 +50,7 @@ from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
-from tussock.jobs.task.sealing import Sealing
+from tussock.jobs.task.sealing import LevelSealer
 from tussock.jobs.task.source_rows import SourceRows
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
@@ -128,7 +128,7 @@ class Unit:
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     own_vnodes: npt.NDArray[np.int64] = field(init=False)  # the same, as an array
     gathered: list[SealedBatch] | None = field(init=False)  # MemTables sealed in this level; None unless it flushes
-    sealing: Sealing = field(init=False)
+    sealing: LevelSealer = field(init=False)
     readers: Counter[tuple[int, int | None]] = field(init=False)  # by fragment and exchange: inputs not read yet
     filters: Filters | None = None  # of this level, computed when first needed
 
@@ -139,7 +139,7 @@ class Unit:
         self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
-        self.sealing = Sealing(self.task, self.number)
+        self.sealing = LevelSealer(self.task, self.number)
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
         self.store = HummockStore(
@@ -171,7 +171,7 @@ class Unit:
 
     # --- one fragment -----------------------------------------------------------------------------
 
-    def _run_fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
+    def _run_fragment(self, scheduled: ScheduledFragment) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
         if scheduled.source is not None:
@@ -237,7 +237,7 @@ class Unit:
         )
         yield make_cells(self.number, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
-    def _coming_input(self, scheduled: Scheduled) -> _FragmentInput | None:
+    def _coming_input(self, scheduled: ScheduledFragment) -> _FragmentInput | None:
         """The input of a fragment without a source. None if it has no work on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
@@ -249,7 +249,7 @@ class Unit:
         return _FragmentInput(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
     def _run_operators(
-        self, scheduled: Scheduled, coming: _FragmentInput, tables: dict[int, StateTable]
+        self, scheduled: ScheduledFragment, coming: _FragmentInput, tables: dict[int, StateTable]
     ) -> tuple[_Output, _InputSize]:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
@@ -279,7 +279,7 @@ class Unit:
             raise
         return _Output(put, self._snapshot_parts(scheduled, put.delta)), taken
 
-    def _listing_deletes(self, scheduled: Scheduled) -> tuple[str, ...]:
+    def _listing_deletes(self, scheduled: ScheduledFragment) -> tuple[str, ...]:
         """The sources that a fragment reads, directly or through others, whose input lists deletes."""
         by_id = {s.id: s for s in self.task.schedule.all_fragments()}
         reached, names = {scheduled.id}, list[str]()
@@ -300,7 +300,7 @@ class Unit:
         hot_keys = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, self.task.vnode_count)) is not None]
         return max(hot_keys, key=lambda hot: hot.share * hot.rows, default=None)
 
-    def _input_chunk(self, scheduled: Scheduled, place: int) -> pa.Table:
+    def _input_chunk(self, scheduled: ScheduledFragment, place: int) -> pa.Table:
         """The chunk of one input: from this unit's outputs, or from cells in an order that is equal in every attempt.
 
         It is empty if the input's only reader is a filter that surely keeps none of its rows.
@@ -317,7 +317,7 @@ class Unit:
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
         return decoded if (decoded := decode_tables(sorted(chunks))) is not None else empty_chunk(feed.types)
 
-    def _keeps_none(self, output: _Output, scheduled: Scheduled, place: int) -> bool:
+    def _keeps_none(self, output: _Output, scheduled: ScheduledFragment, place: int) -> bool:
         """Whether the filter that reads an input surely keeps no row of the producer's changes."""
         feed, rows = scheduled.feeds[place], output.put.delta
         if not feed.want.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
@@ -345,7 +345,7 @@ class Unit:
         )
 
     @staticmethod
-    def _is_materialized(scheduled: Scheduled) -> bool:
+    def _is_materialized(scheduled: ScheduledFragment) -> bool:
         if scheduled.fragment is None:
             return False
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
@@ -353,7 +353,7 @@ class Unit:
 
     # --- leaves and snapshots -----------------------------------------------------------------------------------------
 
-    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _InputSize]:
+    def _read_source(self, scheduled: ScheduledFragment) -> tuple[_Output, _InputSize]:
         """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""
         source = scheduled.source
         assert source is not None
@@ -390,7 +390,7 @@ class Unit:
         fed = {Port.REJECTS: pa.concat_tables(rejects)}
         return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
-    def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
+    def _read_parts(self, scheduled: ScheduledFragment, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
         """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""
         source = scheduled.source
         assert source is not None
@@ -410,12 +410,12 @@ class Unit:
         for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
             yield split_rejects(pa.ipc.open_stream(chunk).read_all())
 
-    def _files_with_ids(self, scheduled: Scheduled) -> dict[int, PinnedFile]:
+    def _files_with_ids(self, scheduled: ScheduledFragment) -> dict[int, PinnedFile]:
         """The files whose rows keep ids of other files, or give their ids to other rows, by number."""
         cells = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.FILES), [])
         return {file.number: file for cell in cells for file in _files.decode(cell)}
 
-    def _snapshot_parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
+    def _snapshot_parts(self, scheduled: ScheduledFragment, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """The snapshot parts that readers want in addition to the changes of a fragment."""
         if (schema := scheduled.snapshot_table) is None:
             return {}
@@ -569,7 +569,7 @@ def _cut_rows(rows: pa.Table, most: int | None) -> Iterator[pa.Table]:
     return (rows.slice(start, most) for start in range(0, max(1, rows.num_rows), most))
 
 
-def _used_tables(scheduled: Scheduled) -> list[TableSchema]:
+def _used_tables(scheduled: ScheduledFragment) -> list[TableSchema]:
     """The state tables of a fragment's operators."""
     used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
     return [t for t in scheduled.tables if t.table_id in used] if used else []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tussock.jobs.upkeep.compaction import TaskDone
-    from tussock.jobs.upkeep.vacuum import Cleaning
+    from tussock.jobs.upkeep.vacuum import VacuumResult
     from tussock.statestore.hummock.amplification import Amplification
     from tussock.statestore.hummock.compaction_picker import Pick
 
@@ -40,7 +40,7 @@ def amplification_text(amplification: "Amplification") -> str:
     return "\n".join([*lines, f"a read searches at most {runs}; stored: {space}; written: {write}"])
 
 
-def cleaning_text(done: "Cleaning", *, names: bool) -> str:
+def cleaning_text(done: "VacuumResult", *, names: bool) -> str:
     """The result of a vacuum run. With `names`, one line per object."""
     report = done.vacuumed
     garbage = (*report.garbage, *done.copies)

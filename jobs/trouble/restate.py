@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.barriers.barrier import Pinned, Pinning, keeper_of, time_zones, with_first_files
+from tussock.jobs.barriers.barrier import BarrierPinner, PinnedSource, keeper_of, time_zones, with_first_files
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import Pace, Wish, next_moment
@@ -161,21 +161,21 @@ class Restating:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PinningRestated(Pinning):
+class _PinningRestated(BarrierPinner):
     """Pins the restated items of one source, and nothing of other sources."""
 
     source: Relation
     restated: Restated
 
-    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> PinnedSource:
         """See Pinning. A failing source is an error here, and is not held."""
         if source.id != self.source.id:
-            return Pinned(Pins(), source.holds)
+            return PinnedSource(Pins(), source.holds)
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         reader, request = reader_of(statement), PinRequest(restated=self.restated)
         pins = reader.pin(statement, taken, request, keeper_of(self.meta, self.base))
         settled = {item.name for item in reader.items(pins.read)}
-        return Pinned(pins, tuple(hold for hold in source.holds if hold.file not in settled))
+        return PinnedSource(pins, tuple(hold for hold in source.holds if hold.file not in settled))
 
 
 def _readers_of(catalog: Catalog, relation: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tussock.jobs.chunks.failure import ViewFailedError
 from tussock.jobs.executors.table_replay import StatementRowError
 from tussock.jobs.schedule.lineage import Lineage, NamedColumn, in_names
-from tussock.jobs.schedule.schedule import Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Schedule, ScheduledFragment
 from tussock.jobs.sources.base import RowPlace
 from tussock.jobs.trouble.ways_around import WaysAround
 from tussock.jobs.wire.failed_row import FailedRow, RaisedInSpark
@@ -81,7 +81,7 @@ def _raised_in_spark(
 
 
 def _name_row(
-    view: Scheduled,
+    view: ScheduledFragment,
     text: str,
     reason: str,
     columns: Sequence[NamedColumn],

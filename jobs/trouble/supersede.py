@@ -17,7 +17,7 @@ from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.statements.statement_writer import require_own_input
 from tussock.jobs.trouble.detour_errors import NothingToAbandonError, ReadEntryError
-from tussock.jobs.trouble.superseding import SkippedPinning, Superseding
+from tussock.jobs.trouble.superseding import SkippedPinning, SupersedingPlan
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import RelationKind
@@ -78,7 +78,7 @@ def abandon_barrier(meta: MetaStore, detour: Detour, run: Mapping[str, str] | No
         pinning.require_known()
         barrier = meta.inject_barrier(version.epoch, pinning.plan_barrier)
     else:
-        superseding = Superseding(meta, version, open_barrier, detour)
+        superseding = SupersedingPlan(meta, version, open_barrier, detour)
         superseding.require_known()
         barrier = meta.supersede_barrier(open_barrier, superseding.plan_barrier)
         log.info(
@@ -115,7 +115,7 @@ def hold_source(meta: MetaStore, failed: Barrier, error: SourceFileError | Sourc
                     mark = "" if isinstance(error, SourceAwayError) else item.mark
                     hold = msgspec.structs.replace(hold_of(error), file=item.name, mark=mark)
                     meta.supersede_barrier(
-                        barrier, Superseding(meta, version, barrier, Detour(), {source.id: hold}).plan_barrier
+                        barrier, SupersedingPlan(meta, version, barrier, Detour(), {source.id: hold}).plan_barrier
                     )
                     log.warning("source %s is held: %s", source.name, hold.reason)
                     return source.name
@@ -180,7 +180,7 @@ def _supersede_barrier(
     version = meta.read_latest()
     if (barrier := _still_open(meta, version, failed)) is None:
         return False
-    superseding = Superseding(
+    superseding = SupersedingPlan(
         meta,
         version,
         barrier,
@@ -224,7 +224,7 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
             gone[source.id] = tuple(name for name in since.gone if name in new)
     if not corrected_files:
         return False
-    superseding = Superseding(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
+    superseding = SupersedingPlan(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
     try:
         meta.supersede_barrier(barrier, superseding.plan_barrier)
     except (SourceFileError, SourceAwayError):  # a file changed again, which the next run decides

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from tussock.jobs.barriers.barrier import (
-    Pinned,
-    Pinning,
+    BarrierPinner,
+    PinnedSource,
     describe_rejected,
     drop_missing_documents,
     keeper_of,
@@ -39,7 +39,7 @@ from tussock.statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Superseding:
+class SupersedingPlan:
     """Decides the barrier that replaces an open one."""
 
     meta: MetaStore
@@ -193,7 +193,7 @@ class Superseding:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedPinning(Pinning):
+class SkippedPinning(BarrierPinner):
     """Pins only the files to skip. Used if no barrier is open, because only a run can decide the other input."""
 
     troubles: list[InputError | SourceAwayError] = field(
@@ -208,17 +208,17 @@ class SkippedPinning(Pinning):
         """See Pinning. Running builds read nothing."""
         return AsInBarrier(self.version.catalog, self.version.catalog, epoch).advance_catalog(catalog, epoch)
 
-    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> PinnedSource:
         """See Pinning. Removes the holds of files that the user skips or retries. A failing source stays unchanged."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)
         try:
             request = self.make_request(statement, max_bytes)
-            return Pinned(reader_of(statement).pin(statement, taken, request, keeper), holds)
+            return PinnedSource(reader_of(statement).pin(statement, taken, request, keeper), holds)
         except (InputError, SourceAwayError) as err:
             self.troubles.append(err)
-            return Pinned(Pins(), holds)
+            return PinnedSource(Pins(), holds)
 
     def require_known(self) -> None:
         """Raises NothingToAbandonError if a file to skip belongs to no source, or a file to re-pin is not held.

@@ -17,7 +17,7 @@ from tussock.statestore.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaning:
+class VacuumResult:
     """The result of one run."""
 
     floor: int  # the oldest epoch that a reader may now request
@@ -29,7 +29,7 @@ class Cleaning:
 
 def clean_store(
     meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
-) -> Cleaning:
+) -> VacuumResult:
     """Apply retention and vacuum the store.
 
     Args:
@@ -56,11 +56,11 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
 
 def sweep_store(
     meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress
-) -> Cleaning:
+) -> VacuumResult:
     """Remove unreferenced objects with the current floor. `closed`: tasks that were closed before, for the report."""
     report = vacuum_store(meta, dry_run=dry_run, progress=progress)
     copies = tuple(copies_of_no_use(meta))
     if not dry_run:
         meta.objects.delete([source_copy.name for source_copy in copies])
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
-    return Cleaning(meta.read_latest().min_readable_epoch, closed, report, copies, temporary)
+    return VacuumResult(meta.read_latest().min_readable_epoch, closed, report, copies, temporary)

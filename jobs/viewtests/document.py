@@ -109,7 +109,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Named(Mapping[str, T]):
+class NamedItems(Mapping[str, T]):
     """Things by the name of their relation, with the places of the names."""
 
     things: Mapping[str, T]
@@ -148,10 +148,10 @@ class ViewStep:
     """One epoch of a test: the input, then the expectations. None: nothing is expected."""
 
     place: FilePlace
-    insert: Named[tuple[WrittenRow, ...]]
-    update: Named[tuple[Rewrite, ...]]
-    delete: Named[tuple[WrittenRow, ...]]
-    files: Named[tuple[WrittenFile, ...]]
+    insert: NamedItems[tuple[WrittenRow, ...]]
+    update: NamedItems[tuple[Rewrite, ...]]
+    delete: NamedItems[tuple[WrittenRow, ...]]
+    files: NamedItems[tuple[WrittenFile, ...]]
     now: WrittenValue | None
     expect: tuple[WrittenRow, ...] | None
     changes: WrittenChanges | None
@@ -312,10 +312,10 @@ class _Reading:
             None if changes is None else self._read_changes(changes),
         )
 
-    def _read_named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> Named[T]:
+    def _read_named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> NamedItems[T]:
         entries = {} if value is None else self._unique_entries(value, "a mapping from relations to rows")
         things = {name.lower(): read(entry) for name, (_, entry) in entries.items()}
-        return Named(things, {name.lower(): place for name, (place, _) in entries.items()})
+        return NamedItems(things, {name.lower(): place for name, (place, _) in entries.items()})
 
     def _read_rows(self, value: WrittenValue) -> tuple[WrittenRow, ...]:
         if value.is_null:

@@ -15,7 +15,7 @@ import msgspec
 from tussock.jobs.catalog.create import hidden_of
 from tussock.jobs.logical.hidden_columns import METADATA, HiddenColumn, hidden_names, is_hidden
 from tussock.jobs.logical.nodes import Plan, Scan
-from tussock.jobs.viewtests.document import Named, Rewrite, ViewTest, WrittenRow
+from tussock.jobs.viewtests.document import NamedItems, Rewrite, ViewTest, WrittenRow
 from tussock.statestore.meta.catalog import Catalog, Relation
 
 
@@ -75,9 +75,9 @@ def flat_test(test: ViewTest, catalog: Catalog) -> ViewTest:
         steps.append(
             replace(
                 step,
-                insert=Named(insert, step.insert.places),
-                delete=Named(delete, step.delete.places),
-                update=Named(update, step.update.places),
+                insert=NamedItems(insert, step.insert.places),
+                delete=NamedItems(delete, step.delete.places),
+                update=NamedItems(update, step.update.places),
             )
         )
     return replace(test, steps=tuple(steps))

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, add_weights
-from tussock.jobs.schedule.schedule import Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Schedule, ScheduledFragment
 from tussock.statestore.vnode import vnodes_of
 
 
@@ -149,7 +149,7 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     return tables_read_by(schedule.levels[level])
 
 
-def tables_read_by(fragments: Sequence[Scheduled]) -> frozenset[int]:
+def tables_read_by(fragments: Sequence[ScheduledFragment]) -> frozenset[int]:
     """Ids of the state tables that actors of these fragments may read."""
     table_ids = {t for s in fragments if s.fragment is not None for o in s.fragment.operators for t in o.tables}
     snapshots = {s.snapshot_table.table_id for s in fragments if s.snapshot_table is not None}

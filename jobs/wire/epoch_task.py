@@ -10,7 +10,7 @@ import pyarrow as pa
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.jobs.schedule.schedule import Schedule
 from tussock.jobs.wire.cell import CELL_SCHEMA
-from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.wire.flush_policy import ExpectedSize, FlushPolicy
 from tussock.statestore.zones import ZoneRules
 
 
@@ -23,7 +23,7 @@ class EpochTask:
     schedule: Schedule
     epoch: int
     unit_of_vnode: tuple[int, ...]  # as the barrier pinned it
-    expected: Expected  # how much the epoch is likely to seal
+    expected: ExpectedSize  # how much the epoch is likely to seal
     policy: FlushPolicy = field(default_factory=FlushPolicy)
     in_flight: tuple[int, ...] = ()  # epochs in `version` without SSTs: their sealed MemTables arrive as cells
     functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
@@ -48,7 +48,7 @@ class EpochTask:
 
         Otherwise the driver gathers them.
         """
-        return self.expected is Expected.MUCH
+        return self.expected is ExpectedSize.MUCH
 
     def with_cells(self, cells: bytes) -> "EpochTask":
         """A copy of the task with the driver's cells."""

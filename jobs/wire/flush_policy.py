@@ -7,8 +7,8 @@ An epoch writes at most ceil(bytes / target) + 1 SSTs. There are three ways to m
               within the bound above, or if a unit of a small epoch seals more than its share of the driver's memory.
     EXCHANGE  A few extra tasks merge after one more exchange. If many units sealed too little for an SST each.
 
-In every case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides `Expected`
-when it plans the epoch. Units then decide with `choose_flush`, since only they know how much they sealed.
+In every case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides the
+`ExpectedSize` when it plans the epoch. Units then decide with `choose_flush`, since only they know how much they sealed.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from enum import Enum
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 
 
-class Expected(Enum):
+class ExpectedSize(Enum):
     """How much an epoch is likely to seal, estimated from its input."""
 
     LITTLE = "little"
@@ -52,26 +52,26 @@ class FlushPolicy:
     little_rows: int = 50_000
     memory: int | None = None
 
-    def predict_amount(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
+    def predict_amount(self, *, file_bytes: int, rows: int, creates: bool) -> ExpectedSize:
         """Estimate how much an epoch seals.
 
         An epoch that creates relations seals much, because it reads others in full.
         """
         little = not creates and file_bytes <= self.little_file_bytes and rows <= self.little_rows
-        return Expected.LITTLE if little else Expected.MUCH
+        return ExpectedSize.LITTLE if little else ExpectedSize.MUCH
 
-    def choose_flush(self, expected: Expected, sealed: int, units: int) -> Flush:
+    def choose_flush(self, expected: ExpectedSize, sealed: int, units: int) -> Flush:
         """Choose the process that merges one unit's sealed MemTables.
 
         Args:
             sealed: bytes of the unit's sealed MemTables: this level's so far for LITTLE, all levels' for MUCH.
             units: number of units that run the epoch.
         """
-        if expected is Expected.LITTLE:
+        if expected is ExpectedSize.LITTLE:
             return Flush.DRIVER if sealed <= self.driver_bytes // units else Flush.UNIT
         return Flush.UNIT if units <= -(-sealed * units // self.target_bytes) + 1 else Flush.EXCHANGE
 
-    def may_exchange(self, expected: Expected, units: int) -> bool:
+    def may_exchange(self, expected: ExpectedSize, units: int) -> bool:
         """Whether units may use the exchange.
 
         Never if one SST per unit is within the bound, however small the SSTs are.

@@ -27,7 +27,7 @@ from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
-from tussock.jobs.schedule.schedule import Exchange, Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Exchange, Schedule, ScheduledFragment
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, make_cells
 from tussock.jobs.wire.failed_row import RaisedInSpark, short_values
 from tussock.statestore.errors import DamagedError, TussockError
@@ -44,7 +44,7 @@ class SparkStep:
     """The expressions that Spark computes on the rows of one exchange, after the producer's level."""
 
     number: int  # index among the steps of the level
-    producer: Scheduled
+    producer: ScheduledFragment
     exchange: Exchange
 
     @property

@@ -28,7 +28,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, cells_in
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.workers.fork_server import EXIT_S
 from tussock.jobs.workers.line import Line, SignOfLife
-from tussock.jobs.workers.worker import GIVE_S, IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
+from tussock.jobs.workers.worker import GIVE_S, IDLE_S, Answer, End, WorkerFailure, WorkerProgress, WorkerTask
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.meta.work import HowFar
@@ -130,7 +130,7 @@ class WorkerPool:
         count = min(workers, task.unit_count)
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (sum(done.values()), total)
-        answer_by_rank: dict[int, End | Failed] = {}
+        answer_by_rank: dict[int, End | WorkerFailure] = {}
         try:
             self._send_work(WorkerTask(task, count, dict(os.environ)))
             for rank, answer in self._collect_answers(count):
@@ -139,7 +139,7 @@ class WorkerPool:
                         pass
                     case WorkerProgress():
                         done[rank] = answer.done
-                    case End() | Failed():
+                    case End() | WorkerFailure():
                         answer_by_rank[rank] = answer
                     case _:
                         report(answer)
@@ -147,7 +147,7 @@ class WorkerPool:
             self.close(at_once=True)
             raise
         self._used = world.now_s()
-        if failed := [answer.text for answer in answer_by_rank.values() if isinstance(answer, Failed)]:
+        if failed := [answer.text for answer in answer_by_rank.values() if isinstance(answer, WorkerFailure)]:
             raise cause_of_failures(failed)
         return cells_in(answer.cells for answer in answer_by_rank.values() if isinstance(answer, End))
 
@@ -187,9 +187,9 @@ class WorkerPool:
                 ready = [key.data for key, _ in selector.select(wait_s)]
                 for rank in ready:
                     answer = self._answer_of(rank, lives[rank])
-                    if isinstance(answer, Failed) and hurry is None:
+                    if isinstance(answer, WorkerFailure) and hurry is None:
                         hurry = Deadline(2 * peers.PATIENCE_S)
-                    if isinstance(answer, End | Failed):
+                    if isinstance(answer, End | WorkerFailure):
                         selector.unregister(self._workers[rank])
                         del lives[rank]
                     yield rank, answer

@@ -58,13 +58,13 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkerFailure:
     """A worker could not do its part. `text`: of the error, which `carried_failure` finds in it if it is ours."""
 
     text: str
 
 
-Answer = WorkerProgress | Measurement | End | Failed | SignOfLife
+Answer = WorkerProgress | Measurement | End | WorkerFailure | SignOfLife
 
 
 def serve_driver(driver: Line, rank: int, budgets: Budgets) -> None:
@@ -129,7 +129,7 @@ def _receive_connections(driver: Line, own: int, count: int) -> dict[int, tuple[
 
 def _run_task(
     driver: Line, rank: int, given: WorkerTask, connections: dict[int, tuple[str, Channel]], mail_bytes: int
-) -> End | Failed:
+) -> End | WorkerFailure:
     task, owners = given.task, [unit % given.count for unit in range(given.task.unit_count)]
     peers = Peers(
         rank,
@@ -143,6 +143,6 @@ def _run_task(
             levels = range(len(task.schedule.levels))
             return End(cells_of(run_stage(task, levels, peers, report=partial(_send_answer, driver))))
     except TaskError as err:
-        return Failed(str(err))
+        return WorkerFailure(str(err))
     except Exception:
-        return Failed(traceback.format_exc())
+        return WorkerFailure(traceback.format_exc())

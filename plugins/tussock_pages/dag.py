@@ -44,11 +44,11 @@ from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs
 from tussock_pages.guard import READS_RUNS, Rights, User, may_read, rights_of
 from tussock_pages.health import look_at_status, shown_troubles, troubles_of
-from tussock_pages.overview import Waiting
+from tussock_pages.overview import WaitingFiles
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
 from tussock_pages.sparkline import Sparkline, sparkline
-from tussock_pages.stores import KINDS, Looked, SeenStore, name_in, open_store, pipeline_of
+from tussock_pages.stores import KINDS, LookResult, SeenStore, name_in, open_store, pipeline_of
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
@@ -93,12 +93,12 @@ class PageHead:
     pipeline: Pipeline
     state: PipelineState
     rights: Rights
-    looked: Looked  # the status
+    looked: LookResult  # the status
     troubles: tuple[Trouble, ...] | None  # as on the overview; None while they are being determined
-    seen: Looked  # the version
+    seen: LookResult  # the version
 
     @property
-    def looks(self) -> tuple[Looked, ...]:
+    def looks(self) -> tuple[LookResult, ...]:
         """Their ages count for the page."""
         return (self.looked, self.seen)
 
@@ -169,7 +169,7 @@ def views(
         page_number=page_number,
         pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
         pipeline_status=status,
-        waiting=None if status is None else Waiting.of(status.sources),
+        waiting=None if status is None else WaitingFiles.of(status.sources),
         unseen_s=None if status is None else oldest_unseen_s(status.views),
         epochs=len(recent),
         seconds=sparkline([None if e.seconds is None else e.seconds.run for e in reversed(recent)]),

@@ -13,12 +13,12 @@ from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run
-from tussock_pages.stores import Looked, SeenStore, name_in, pipeline_of
+from tussock_pages.stores import LookResult, SeenStore, name_in, pipeline_of
 
 EPOCHS_LOOKED_AT = 5
 
 
-def look_at_status(store: SeenStore) -> Looked:
+def look_at_status(store: SeenStore) -> LookResult:
     """The facts of `tussock status`. Cost: one listing per source."""
     of = store.pipeline
 
@@ -28,7 +28,7 @@ def look_at_status(store: SeenStore) -> Looked:
     return store.look("status", look)
 
 
-def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trouble, ...] | None:
+def troubles_of(looked: LookResult, store: SeenStore, run: Run | None) -> tuple[Trouble, ...] | None:
     """The troubles of a pipeline; None while they are being determined.
 
     Args:

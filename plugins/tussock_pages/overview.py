@@ -18,14 +18,14 @@ from tussock_pages.dag_runs import LAST_TASK, Run, failed_tasks, last_runs, paus
 from tussock_pages.guard import User, may_read, readable_dags, rights_of
 from tussock_pages.health import look_at_status, shown_troubles, troubles_of, troubles_unopened
 from tussock_pages.page import page
-from tussock_pages.stores import Looked, SeenStore, begin_opening, pipelines
+from tussock_pages.stores import LookResult, SeenStore, begin_opening, pipelines
 
 PIPELINES_A_PAGE = 25
 router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingFiles:
     """Files that wait at a pipeline's sources, as far as the sources could be listed."""
 
     files: int
@@ -33,7 +33,7 @@ class Waiting:
     unknown: tuple[str, ...]  # errors of sources that could not be listed
 
     @classmethod
-    def of(cls, sources: tuple[SourceFacts, ...]) -> "Waiting":
+    def of(cls, sources: tuple[SourceFacts, ...]) -> "WaitingFiles":
         trouble = tuple(dict.fromkeys(s.trouble for s in sources if s.trouble))
         return cls(sum(s.waiting_files for s in sources), sum(s.waiting_bytes for s in sources), trouble)
 
@@ -48,12 +48,12 @@ class PipelineRow:
     dag_id: str
     state: PipelineState | None
     troubles: tuple[Trouble, ...] | None  # None: being determined
-    waiting: Waiting | None  # None if unknown
+    waiting: WaitingFiles | None  # None if unknown
     unseen_s: float | None  # largest freshness of its views, in seconds
     run: Run | None
     paused: bool | None  # whether the DAG is paused; None if Airflow does not have it
-    looked: Looked | None = None
-    seen: Looked | None = None  # the version
+    looked: LookResult | None = None
+    seen: LookResult | None = None  # the version
     failed: tuple[str, ...] = ()  # tasks of its newest run
 
     @property
@@ -62,7 +62,7 @@ class PipelineRow:
         return self.failed == (LAST_TASK,)
 
     @property
-    def looks(self) -> tuple[Looked, ...]:
+    def looks(self) -> tuple[LookResult, ...]:
         """Its answers with an age."""
         return tuple(look for look in (self.looked, self.seen) if look is not None)
 
@@ -79,7 +79,7 @@ class PipelineRows:
     rows: tuple[PipelineRow, ...]
 
     @property
-    def looks(self) -> tuple[Looked, ...]:
+    def looks(self) -> tuple[LookResult, ...]:
         """Their ages count for the page."""
         return tuple(look for row in self.rows for look in row.looks)
 
@@ -146,5 +146,7 @@ def _pipeline_row(
         return PipelineRow(*about, None, troubles_unopened(err, one.pipeline, run), None, None, run, is_paused)
     looked = look_at_status(store)
     troubles, status = troubles_of(looked, store, run), looked.value
-    waiting, unseen_s = (None, None) if status is None else (Waiting.of(status.sources), oldest_unseen_s(status.views))
+    waiting, unseen_s = (
+        (None, None) if status is None else (WaitingFiles.of(status.sources), oldest_unseen_s(status.views))
+    )
     return PipelineRow(*about, state, troubles, waiting, unseen_s, run, is_paused, looked, store.looked)

@@ -17,9 +17,9 @@ from tussock.jobs.settings.row_values import without_values
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, shorten_middle
 from tussock.statestore.forks import renew_in_child
 from tussock.statestore.meta.catalog import shown_name
-from tussock_pages.remembered import Remembered, key_of
+from tussock_pages.remembered import RememberedValues, key_of
 from tussock_pages.sparkline import HEIGHT, WIDTH, sparkline
-from tussock_pages.stores import OLD_S, Looked
+from tussock_pages.stores import OLD_S, LookResult
 
 RELOAD_S = "1"
 WAITS = "waiting for the store"
@@ -43,15 +43,15 @@ class Html(str):
 def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> Response:
     """Render a page. It reloads while a value that it shows is still being determined.
 
-    The page shows the time of its oldest facts: `Looked` objects in `shown` have an age, and all others are read now.
+    The page shows the time of its oldest facts. `LookResult` objects in `shown` have an age; all others are read now.
     A browser that has the same page already gets only this time, in the headers of a 304.
 
     Args:
-        looking: a value other than the `Looked` objects in `shown` is still being determined.
-        shown: exactly the variables that the template uses. One may contain several `Looked` objects (`HasLooks`).
+        looking: a value other than the `LookResult` objects in `shown` is still being determined.
+        shown: exactly the variables that the template uses. One may contain several `LookResult` objects (`HasLooks`).
     """
     now = datetime.now(UTC)
-    looks = [value for value in shown.values() if isinstance(value, Looked)]
+    looks = [value for value in shown.values() if isinstance(value, LookResult)]
     looks += [look for value in shown.values() if isinstance(value, HasLooks) for look in value.looks]
     age_s = max((look.age_s for look in looks if look.value is not None), default=0.0)
     text = _templates.get_template(template).render(
@@ -87,7 +87,7 @@ class HasLooks(Protocol):
     """A variable of a template with answers of slow looks in it."""
 
     @property
-    def looks(self) -> tuple[Looked, ...]:
+    def looks(self) -> tuple[LookResult, ...]:
         """Their ages count for the page."""
         ...
 
@@ -142,7 +142,7 @@ def message(text: object) -> Html:
     return Html(_templates.get_template("message.html").render(pieces=pieces))
 
 
-def waiting_note(now: datetime, looks: Iterable[Looked]) -> str:
+def waiting_note(now: datetime, looks: Iterable[LookResult]) -> str:
     """Tell that old facts are shown because the store is busy, and how old they are. Empty if none are."""
     late = [look for look in looks if look.is_late]
     if not late:
@@ -161,7 +161,7 @@ def age(now: datetime, at: datetime | None) -> str:
     return "–" if at is None else span(max(timedelta(), now - at).total_seconds())
 
 
-_parts = Remembered(PARTS)
+_parts = RememberedValues(PARTS)
 renew_in_child(_parts.forget)
 _templates = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),

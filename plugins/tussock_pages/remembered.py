@@ -13,7 +13,7 @@ from tussock.statestore.forks import new_lock
 T = TypeVar("T")
 
 
-class Remembered:
+class RememberedValues:
     """An LRU cache. Threads that miss the same key compute its value once."""
 
     def __init__(self, most: int) -> None:

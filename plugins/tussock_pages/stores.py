@@ -28,7 +28,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_object_store
-from tussock_pages.remembered import Remembered, Same, file_version
+from tussock_pages.remembered import RememberedValues, Same, file_version
 
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
@@ -64,7 +64,7 @@ class PagesMeta(MetaStore):
     MetaStores of other threads share the cache.
     """
 
-    def __init__(self, objects: ObjectStore, writer: str, remembered: Remembered, **shared: Any) -> None:
+    def __init__(self, objects: ObjectStore, writer: str, remembered: RememberedValues, **shared: Any) -> None:
         super().__init__(objects, writer, clock_ms, **shared)
         self._remembered = remembered
         self._known_epoch = 0
@@ -108,7 +108,7 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LookResult:
     """The last answer of a slow look: value, age, and error. `value` is None if there is no answer yet.
 
     The age is counted from the moment at which the look began, so no fact is newer than it says.
@@ -149,9 +149,9 @@ class Store:
     gone: bool = False  # it was removed, moved or replaced: what is cached is not true any more
     _reading: Lock = field(default_factory=Lock)
     _lock: Lock = field(default_factory=Lock)
-    _answers: Remembered = field(default_factory=partial(Remembered, REMEMBERED))
-    _large: Remembered = field(default_factory=partial(Remembered, LARGE_REMEMBERED))
-    _of_looks: Remembered = field(default_factory=partial(Remembered, LOOKS_REMEMBERED))
+    _answers: RememberedValues = field(default_factory=partial(RememberedValues, REMEMBERED))
+    _large: RememberedValues = field(default_factory=partial(RememberedValues, LARGE_REMEMBERED))
+    _of_looks: RememberedValues = field(default_factory=partial(RememberedValues, LOOKS_REMEMBERED))
     _looks: dict[str, _Answer] = field(default_factory=dict)  # this and `_looking` under the lock
     _looking: dict[str, Future[None]] = field(default_factory=dict)
     _version: HummockVersion | None = None
@@ -189,7 +189,7 @@ class Store:
         """As `remembered`, for a key that contains the value of a look. There are new ones every few seconds."""
         return self._of_looks.get(key, find)
 
-    def look(self, key: str, find: Callable[[MetaStore], Any], at: "SeenStore") -> Looked:
+    def look(self, key: str, find: Callable[[MetaStore], Any], at: "SeenStore") -> LookResult:
         """See SeenStore.look."""
         version = at.version.id
         with self._lock:
@@ -204,7 +204,7 @@ class Store:
             waits = not _came_in_time(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
         with self._lock:
             answer = self._looks.get(key) or _Answer(time.monotonic(), version)
-        return Looked(answer.value, answer.at_s, answer.error, waits)
+        return LookResult(answer.value, answer.at_s, answer.error, waits)
 
     def _find_answer(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         with _TURNS.turn():
@@ -241,9 +241,9 @@ class SeenStore:
     waits: bool = False
 
     @property
-    def looked(self) -> Looked:
+    def looked(self) -> LookResult:
         """The version as a fact with its age. A newest version has none."""
-        return Looked(self.version, self.read_s if self.waits else time.monotonic(), None, self.waits)
+        return LookResult(self.version, self.read_s if self.waits else time.monotonic(), None, self.waits)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
         """Return the answer of `find` at the version. Pages of the same version share it.
@@ -274,7 +274,7 @@ class SeenStore:
         """See Store.of_look."""
         return self.store.of_look(key, find)
 
-    def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
+    def look(self, key: str, find: Callable[[MetaStore], Any]) -> LookResult:
         """Return the answer of a slow `find`, such as a bucket listing or a scan.
 
         After PATIENCE_S it continues in the background, and this returns the previous answer.
@@ -335,7 +335,7 @@ _stores: dict[str, tuple[str, Store]] = {}  # with `store` of the file, by pipel
 _locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline
 _silent: dict[str, "Future[SeenStore]"] = {}  # a request that outlasted its page, by pipeline
 _opening = new_lock()
-_definitions = Remembered(REMEMBERED)
+_definitions = RememberedValues(REMEMBERED)
 
 
 def _renew_in_child() -> None:
@@ -456,7 +456,7 @@ def _store_at(key: str, written: str, address: str) -> Store:
         leave_pandas()
         objects = open_object_store(store_address(address))
         mark = mark_of(objects)
-        meta = PagesMeta(objects, new_writer(), Remembered(REMEMBERED))
+        meta = PagesMeta(objects, new_writer(), RememberedValues(REMEMBERED))
         _ = meta.settings  # raises NotInitialisedError if the store is missing
         known = _stores[key] = (written, Store(address, meta, mark))
     return known[1]

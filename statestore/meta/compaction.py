@@ -28,7 +28,7 @@ from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection, ranges_of
 from tussock.statestore.meta.pages import has_pages
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
-from tussock.statestore.meta.version_log import Appended, VersionLog
+from tussock.statestore.meta.version_log import AppendResult, VersionLog
 
 # Of a task. Renewed after a third of it, so clocks that differ by minutes and slow uploads do not end a lease.
 LEASE_MS = 15 * 60 * 1000
@@ -70,7 +70,7 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
     return opened
 
 
-def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> Appended:
+def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> AppendResult:
     """Replace the inputs by `outputs`. Returns a version with the result, and whether this call committed it.
 
     Raises LostRaceError if the task was closed; SettingError if the outputs do not fit the task, which then stays open.

@@ -39,7 +39,7 @@ from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store
 from tussock.statestore.meta.sight import held_back
 from tussock.statestore.meta.statement_log import LogEntry, StatementLog
 from tussock.statestore.meta.version import Branch, CompactionTask, HummockVersion, SstInfo, VnodeMapping
-from tussock.statestore.meta.version_log import Appended, Glances, VersionLog
+from tussock.statestore.meta.version_log import AppendResult, Glances, VersionLog
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.branch import BranchObjects
 
@@ -258,7 +258,7 @@ class MetaStore:
         """
         return self._is_committed(self.read_latest(), epoch)
 
-    def commit_epoch(self, manifest: SealedManifest) -> Appended:
+    def commit_epoch(self, manifest: SealedManifest) -> AppendResult:
         """Make a sealed epoch durable, and readable by its number.
 
         Returns a version that contains it, and whether this call committed it. Does nothing if any process has
@@ -363,7 +363,7 @@ class MetaStore:
         """
         return open_task(self._versions, self.writer, plan, self._clock_ms() + lease_ms)
 
-    def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> Appended:
+    def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> AppendResult:
         """Replace the inputs by the outputs. Returns a version with the result, and whether this call committed it.
 
         Does nothing if any process has committed the task.

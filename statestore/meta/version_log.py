@@ -37,7 +37,7 @@ from tussock.statestore.objectstore.syncs import wait_until_durable
 log = logging.getLogger(__name__)
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """The result of an append: a version that contains the change, and whether this call committed it."""
 
     version: HummockVersion
@@ -184,7 +184,7 @@ class VersionLog:
         changes = (decode_document(version_name(pack.first), data, VersionDelta).change for data in pack.documents)
         return any(isinstance(change, EpochCommitted) and change.epoch == epoch for change in changes)
 
-    def append_change(self, decide: Callable[[HummockVersion], VersionChange | None]) -> Appended:
+    def append_change(self, decide: Callable[[HummockVersion], VersionChange | None]) -> AppendResult:
         """Commit the change that `decide` returns for the newest version; None: nothing to do.
 
         Returns the resulting version.
@@ -203,7 +203,7 @@ class VersionLog:
                 and (prepared := self._prepare_delta(version := self._find_newest(looks=True), decide)) is None
             ):
                 wait_until_durable()  # the caller reports a version of another process
-                return Appended(version, mine=False)
+                return AppendResult(version, mine=False)
             delta, after = prepared
             document = encode_document(delta)
             if self._objects.put_if_absent(version_name(delta.id), document):
@@ -211,11 +211,11 @@ class VersionLog:
                     after = self._remember_newest(self._remember_due(after))
                     self._write_snapshot()
                     log.debug("version %d committed: %s", after.id, type(delta.change).__name__)
-                    return Appended(after, mine=True)
+                    return AppendResult(after, mine=True)
                 # This process slept while the delta of this number was packed and removed. It may be ours, if the
                 # answer to an earlier attempt was lost.
                 if pack.documents[delta.id - pack.first] == document:
-                    return Appended(self._find_newest(looks=True), mine=True)
+                    return AppendResult(self._find_newest(looks=True), mine=True)
             kind = type(delta.change).__name__
             log.info("version %d was committed by another writer first: %s rebases on it", delta.id, kind)
 

@@ -40,7 +40,7 @@ from tussock.statestore.objectstore.base import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, ByteRange
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST
 from tussock.statestore.objectstore.server import ServerAddress, ServerObjectStore, checked_folder
 from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure
@@ -161,7 +161,7 @@ class CloudObjectStore(ServerObjectStore):
         self.requests.count_gets()
         return obstore.head(self._client, key)
 
-    def _fetch_range(self, full: str, read: Read) -> bytes:
+    def _fetch_range(self, full: str, read: ByteRange) -> bytes:
         start = read.offset
         if start < 0 and self._address.scheme == "az":
             start = max(0, self._fetch_facts(full)["size"] + start)

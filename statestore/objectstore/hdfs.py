@@ -29,7 +29,7 @@ from tussock.statestore.objectstore.base import (
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, ByteRange
 from tussock.statestore.objectstore.server import (
     ServerAddress,
     ServerObjectStore,
@@ -137,7 +137,7 @@ class HdfsObjectStore(ServerObjectStore):
         self.requests.count_gets(len(data), requests=0)
         return data
 
-    def _fetch_range(self, full: str, read: Read) -> bytes:
+    def _fetch_range(self, full: str, read: ByteRange) -> bytes:
         start, length = read.offset, read.length
         if start < 0:
             start = max(0, int(self._fetch_file_status(full)["length"]) + start)

@@ -30,7 +30,7 @@ from tussock.statestore.objectstore.base import (
     ShortReadError,
     checked_name,
 )
-from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
+from tussock.statestore.objectstore.ranges import ByteRange, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 from tussock.statestore.objectstore.syncs import note_seen, sync_soon, sync_together
 
@@ -397,5 +397,5 @@ def _pread(file: int, length: int, offset: int) -> bytes:
     return data + _pread(file, length - len(data), offset + len(data))
 
 
-def _start_offset(read: Read, size: int) -> int:
+def _start_offset(read: ByteRange, size: int) -> int:
     return read.offset if read.offset >= 0 else max(0, size + read.offset)

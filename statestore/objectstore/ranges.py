@@ -14,7 +14,7 @@ PARALLEL_REQUESTS = 16  # per process; S3's connection pool has the same size, s
 MAX_READ_BYTES = 16 << 20  # limit of a shared request, so that a long run of neighbours still loads in parallel
 
 
-class Read(NamedTuple):
+class ByteRange(NamedTuple):
     """One request: `length` bytes at `offset`, or the last `-offset` bytes if negative.
 
     `parts` are the indices of the ranges that it serves. Cheap to create, since a call may have thousands.
@@ -25,7 +25,7 @@ class Read(NamedTuple):
     parts: tuple[int, ...]
 
 
-def plan_reads(ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP_BYTES) -> list[Read]:
+def plan_reads(ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP_BYTES) -> list[ByteRange]:
     """Cover all ranges (offset, length) with few requests; empty ranges need none.
 
     `gap`: the bytes between neighbours that cost less than another request.
@@ -35,7 +35,7 @@ def plan_reads(ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP_BYTES)
     """
     by_offset = sorted((offset, length, i) for i, (offset, length) in enumerate(ranges) if length > 0)
     tail = [(offset, length, i) for offset, length, i in by_offset if offset < 0]
-    reads = [Read(tail[0][0], -tail[0][0], tuple(i for _, _, i in tail))] if tail else []
+    reads = [ByteRange(tail[0][0], -tail[0][0], tuple(i for _, _, i in tail))] if tail else []
     start, end, parts = 0, 0, list[int]()
     for offset, length, i in by_offset[len(tail) :]:
         stop = max(end, offset + length)
@@ -43,15 +43,15 @@ def plan_reads(ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP_BYTES)
             end = stop
         else:
             if parts:
-                reads.append(Read(start, end - start, tuple(parts)))
+                reads.append(ByteRange(start, end - start, tuple(parts)))
             start, end, parts = offset, offset + length, []
         parts.append(i)
     if parts:
-        reads.append(Read(start, end - start, tuple(parts)))
+        reads.append(ByteRange(start, end - start, tuple(parts)))
     return reads
 
 
-def slice_of(read: Read, data: bytes, offset: int, length: int) -> bytes:
+def slice_of(read: ByteRange, data: bytes, offset: int, length: int) -> bytes:
     """Cut the range (offset, length) out of the result of `read`; shorter than `length` if the object ended early.
 
     A tail request on a smaller object returns the whole object, aligned at its end.
@@ -64,7 +64,9 @@ def slice_of(read: Read, data: bytes, offset: int, length: int) -> bytes:
     return data[start : start + length]
 
 
-def fetch_ranges(uri: str, name: str, ranges: Sequence[tuple[int, int]], fetch: Callable[[Read], bytes]) -> list[bytes]:
+def fetch_ranges(
+    uri: str, name: str, ranges: Sequence[tuple[int, int]], fetch: Callable[[ByteRange], bytes]
+) -> list[bytes]:
     """Read the bytes at each (offset, length) of an object, with as few requests as `plan_reads` needs, in parallel.
 
     Args:

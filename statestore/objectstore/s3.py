@@ -44,7 +44,7 @@ from tussock.statestore.objectstore.base import (
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
 )
-from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, ByteRange
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST
 from tussock.statestore.objectstore.server import (
     ServerAddress,
@@ -258,7 +258,7 @@ class S3ObjectStore(ServerObjectStore):
     def _fetch_object(self, full: str) -> bytes:
         return self._fetch_answer(full)[1]
 
-    def _fetch_range(self, full: str, read: Read) -> bytes:
+    def _fetch_range(self, full: str, read: ByteRange) -> bytes:
         header = f"bytes={read.offset}-{read.offset + read.length - 1}" if read.offset >= 0 else f"bytes={read.offset}"
         try:
             status, data = self._fetch_answer(full, header)

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, checked_name
-from tussock.statestore.objectstore.ranges import Read, fetch_ranges
+from tussock.statestore.objectstore.ranges import ByteRange, fetch_ranges
 from tussock.statestore.objectstore.requests import RequestCounter
 from tussock.statestore.objectstore.settled import ATTEMPTS, BACKOFF_S, WriteFailure, create_once
 
@@ -99,7 +99,7 @@ class ServerObjectStore(ABC):
         """Read an object."""
 
     @abstractmethod
-    def _fetch_range(self, full: str, read: Read) -> bytes:
+    def _fetch_range(self, full: str, read: ByteRange) -> bytes:
         """Read the bytes of one range: fewer than requested, or none, if the object ends early."""
 
     @abstractmethod

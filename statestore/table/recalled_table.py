@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import PUT
-from tussock.statestore.table.schema import Found
+from tussock.statestore.table.schema import FoundRows
 from tussock.statestore.table.storage_table import StorageTable
 
 MOST_BYTES = 32 << 20  # of one table (100,000 taken files); larger ones are read as usual
@@ -66,13 +66,13 @@ class RecalledTable(StorageTable):
     read the SSTs that others wrote since the last one; `recall_written` knows those of this process.
     """
 
-    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> Found:
+    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> FoundRows:
         """See StorageTable."""
         if (rows := self._recall_rows()) is None:
             return super().read_keys(keys, columns, once)
         at = pc.index_in(keys.cast(pa.binary()), rows["key"])
         schema = self._selected_schema(columns)
-        return Found(rows.select(schema.names).take(at).cast(schema), at.is_valid())
+        return FoundRows(rows.select(schema.names).take(at).cast(schema), at.is_valid())
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """See StorageTable. One table."""

@@ -44,14 +44,14 @@ from tussock.statestore.stacked import take_rows
 from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.known_run import KnownRun, Mask, Places
 from tussock.statestore.table.mem_table import MemRun
-from tussock.statestore.table.schema import Found
+from tussock.statestore.table.schema import FoundRows
 from tussock.statestore.table.shared_runs import SharedRuns, Sign
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
 ALL_UNITS = -1  # in place of a unit's number, if one unit has all vnodes
 _KEPT = 7 / 8  # of the capacity after an eviction, so that not every epoch has to evict
 
-Load = Callable[[pa.BinaryArray], Found]
+Load = Callable[[pa.BinaryArray], FoundRows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class UnitRows:
     _loaded: list[MemRun] = field(default_factory=list)  # rows read from the store
     _asked: Places | None = None  # positions of the last requested keys in the newest run; likely the next ones written
 
-    def read_rows(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
+    def read_rows(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> FoundRows:
         """Read rows by storage key as of the epoch before: known rows, and the others with `load`.
 
         Loaded rows are kept if `again`.
@@ -322,7 +322,7 @@ class UnitRows:
         rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
         if len(parts) > 1 or not exists.all():
             rows = take_rows(rows, pa.array(row, mask=~exists))
-        return Found(rows, pa.array(exists))
+        return FoundRows(rows, pa.array(exists))
 
     def publish_rows(self, changes: MemRun) -> None:
         """Publish the rows that this attempt read, overlaid with `changes`, as known rows of its epoch.
@@ -351,7 +351,7 @@ class UnitRows:
             runs[:2] = [runs[1].merge_newer(runs[0], asked if known else None)]
         self.cache.keep_rows(self.of, self.vnodes, self.epoch, tuple(runs))
 
-    def _note_loaded(self, keys: pa.BinaryArray, loaded_rows: Found, again: bool) -> None:
+    def _note_loaded(self, keys: pa.BinaryArray, loaded_rows: FoundRows, again: bool) -> None:
         if again and len(keys):
             self._loaded.append(MemRun(keys, np.asarray(loaded_rows.found), loaded_rows.rows))
 

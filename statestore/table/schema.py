@@ -44,7 +44,7 @@ class WrongColumnsError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRows:
     """The result of a look-up by key."""
 
     rows: pa.Table  # one per requested key, in that order; all columns are NULL for absent keys

@@ -23,7 +23,7 @@ from tussock.statestore.stacked import no_rows, take_rows
 from tussock.statestore.table.mem_table import MemRun, MemTable, strictly_ascending
 from tussock.statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
 from tussock.statestore.table.row_cache import UnitRows
-from tussock.statestore.table.schema import Found, KeyedRows, PrefixRows
+from tussock.statestore.table.schema import FoundRows, KeyedRows, PrefixRows
 from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
 
 _Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)
@@ -33,7 +33,7 @@ _DEEPER = 8  # factor for further rows if deletes hid rows of a limited scan
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedKeys:
     """Distinct primary keys in the table's storage order, which is the cheapest order for reads and writes."""
 
     order: Positions  # (n,) the input position of each key
@@ -76,7 +76,7 @@ class StateTable:
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
-    def get_rows(self, keys: pa.Table, again: bool = True) -> Found:
+    def get_rows(self, keys: pa.Table, again: bool = True) -> FoundRows:
         """Look up rows by primary key.
 
         Args:
@@ -89,7 +89,7 @@ class StateTable:
         """
         return self._read_rows(self.layout.keys_of(keys), again)
 
-    def locate_keys(self, keys: pa.Table) -> Located:
+    def locate_keys(self, keys: pa.Table) -> LocatedKeys:
         """Encode and sort primary keys, for `get_located` and `replace_located`.
 
         Args:
@@ -100,21 +100,21 @@ class StateTable:
         """
         encoded = self.layout.keys_of(keys)
         if strictly_ascending(encoded):
-            return Located(np.arange(len(encoded)), encoded, as_given=True)
+            return LocatedKeys(np.arange(len(encoded)), encoded, as_given=True)
         order = probe_order(encoded)
-        return Located(order, take_keys(encoded, order))
+        return LocatedKeys(order, take_keys(encoded, order))
 
-    def locate_ordered(self, keys: pa.Table) -> Located | None:
+    def locate_ordered(self, keys: pa.Table) -> LocatedKeys | None:
         """`locate_keys` for keys that are already distinct and ascending; None if they are not."""
         encoded = self.layout.keys_of(keys)
-        return Located(np.arange(len(encoded)), encoded, as_given=True) if strictly_ascending(encoded) else None
+        return LocatedKeys(np.arange(len(encoded)), encoded, as_given=True) if strictly_ascending(encoded) else None
 
-    def get_located(self, located: Located, again: bool = True) -> Found:
+    def get_located(self, located: LocatedKeys, again: bool = True) -> FoundRows:
         """`get_rows`, aligned with the located keys."""
         return self._read_rows(located.keys, again)
 
     def replace_located(
-        self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
+        self, located: LocatedKeys, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
     ) -> None:
         """Put the row of each located key that exists `after`, and delete keys that existed only `before`.
 
@@ -124,7 +124,7 @@ class StateTable:
         """
         self._mem.write_touched(located.keys, after, self.layout.as_rows(rows), before | after)
 
-    def _read_rows(self, encoded: pa.BinaryArray, again: bool) -> Found:
+    def _read_rows(self, encoded: pa.BinaryArray, again: bool) -> FoundRows:
         runs = self._mem.sorted_runs()
         if not runs:
             return self._read_stored(encoded, again)
@@ -147,8 +147,8 @@ class StateTable:
             parts.append(below.rows)
         rows = pa.concat_tables(parts).combine_chunks()
         if exists.all():
-            return Found(take_rows(rows, row), pa.array(exists))
-        return Found(take_rows(rows, pa.array(row, mask=~exists)), pa.array(exists))
+            return FoundRows(take_rows(rows, row), pa.array(exists))
+        return FoundRows(take_rows(rows, pa.array(row, mask=~exists)), pa.array(exists))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
         """Rows whose keys start with each prefix; see StorageTable.scan_prefix. Exact even if changes hide stored rows.
@@ -270,7 +270,7 @@ class StateTable:
         rows = pa.table([changed.keys, ops, *columns], names=["key", "op", *self.layout.rows.names])
         return SealedBatch(self.layout.schema.table_id, rows)
 
-    def _read_stored(self, keys: pa.BinaryArray, again: bool) -> Found:
+    def _read_stored(self, keys: pa.BinaryArray, again: bool) -> FoundRows:
         """Rows as of the epoch before."""
         if self._remembered is None or not (again or self._remembered.runs):
             return self.stored.read_keys(keys)

@@ -15,7 +15,7 @@ from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.named_rows import with_schema
 from tussock.statestore.stacked import no_rows
 from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds, rows_in_order
-from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, table_layout
+from tussock.statestore.table.schema import ChangedRows, FoundRows, PrefixRows, table_layout
 
 
 class StorageTable:
@@ -34,7 +34,7 @@ class StorageTable:
         """Whether its rows include those of epochs that are not committed."""
         return not self._store.buffer.is_empty
 
-    def get_rows(self, keys: pa.Table, columns: Sequence[int] | None = None) -> Found:
+    def get_rows(self, keys: pa.Table, columns: Sequence[int] | None = None) -> FoundRows:
         """Look up rows by primary key.
 
         Args:
@@ -172,14 +172,14 @@ class StorageTable:
         """Whether the table may have rows; False is certain. Cost: no read."""
         return self._store.may_have_rows(self.layout.schema.table_id, self.epoch)
 
-    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> Found:
+    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> FoundRows:
         """`get_rows` by storage keys. `once`: later reads look other keys up."""
         schema = self._selected_schema(columns)
         if not len(keys):
-            return Found(no_rows(schema), pa.array([], pa.bool_()))
+            return FoundRows(no_rows(schema), pa.array([], pa.bool_()))
         names = self._column_names(columns)
         exists, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, names, once=once)
-        return Found(_conform_rows(rows, schema, len(keys)), exists)
+        return FoundRows(_conform_rows(rows, schema, len(keys)), exists)
 
     def read_prefixes(
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
-from tussock.jobs.executors.aggregates.plain import Kept, Plain
+from tussock.jobs.executors.aggregates.plain import Plain, StoredResult
 from tussock.jobs.executors.distinct_estimate import Estimate
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.frequency_index import Frequencies
@@ -18,7 +18,7 @@ from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 
 
-class MostFrequent(Kept, Plain):
+class MostFrequent(StoredResult, Plain):
     """The most frequent value: mode."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -31,7 +31,7 @@ class MostFrequent(Kept, Plain):
         return "" if call.find_param("prefer") else "of equally frequent values, the least"
 
 
-class ApproximateCount(Kept, Plain):
+class ApproximateCount(StoredResult, Plain):
     """approx_count_distinct: the same estimate as Spark's, to the digit; never NULL."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -45,7 +45,7 @@ class ApproximateCount(Kept, Plain):
         return Result(pc.fill_null(states[0][0], 0))
 
 
-class Percentiles(Kept, Plain):
+class Percentiles(StoredResult, Plain):
     """percentile and percentile_disc.
 
     A second argument is the frequency of a row. approx_percentile is computed exactly.

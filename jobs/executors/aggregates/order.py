@@ -4,17 +4,17 @@ If the query leaves the order open, or if rows are equal in it, the stream key o
 """
 
 from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.aggregates.plain import Kept
+from tussock.jobs.executors.aggregates.plain import StoredResult
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.order import TIES, Order
 from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.recomputed import (
-    Collected,
     CollectedDistinct,
+    CollectedList,
     FirstRow,
     FirstRowsSlot,
-    Joined,
     JoinedDistinct,
+    JoinedTexts,
 )
 from tussock.jobs.executors.unbounded import LISTS, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
@@ -23,7 +23,7 @@ from tussock.jobs.logical.nodes import AggFunction
 _OPEN = "the query leaves the order open: by stream key"
 
 
-class First(Kept):
+class First(StoredResult):
     """first (any_value, first_value) and last (last_value)."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -39,7 +39,7 @@ class First(Kept):
         return _OPEN
 
 
-class By(Kept):
+class By(StoredResult):
     """min_by and max_by: the value of the row with the least or greatest second argument, or a list of `k` such values.
 
     Rows with NULL in the second argument do not count. Among equal rows, the one with the greatest stream key decides:
@@ -65,7 +65,7 @@ class By(Kept):
         return TIES if k is None else f"reads {k} rows per touched group; {TIES}"
 
 
-class ListAgg(Kept):
+class ListAgg(StoredResult):
     """listagg (string_agg): concatenated texts. NULLs do not count."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -74,7 +74,7 @@ class ListAgg(Kept):
         if call.distinct:  # ordered by the texts, or by the values that were converted to them, one to one
             values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
             return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
-        return (Joined(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
+        return (JoinedTexts(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
 
     def null_excluding_arg(self, call: Agg) -> int | None:
         return 0
@@ -90,7 +90,7 @@ class ListAgg(Kept):
         return f"reads the touched groups' rows; {TIES if call.order else _OPEN}"
 
 
-class Collect(Kept):
+class Collect(StoredResult):
     """collect_list (array_agg) and collect_set. NULLs do not count unless the query respects them."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -98,7 +98,7 @@ class Collect(Kept):
         if _as_set(call):
             return (CollectedDistinct(DistinctValues((arg,), (arg_type,)), call.type),)
         present = (arg,) if _ignores_nulls(call) else ()
-        return (Collected(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
+        return (CollectedList(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
 
     def null_excluding_arg(self, call: Agg) -> int | None:
         return 0 if _ignores_nulls(call) else None

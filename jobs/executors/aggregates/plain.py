@@ -9,14 +9,14 @@ from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 
 
-class Bounded:
+class BoundedFunction:
     """A function whose reads follow the changed rows."""
 
     def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
         return None
 
 
-class Plain(Bounded):
+class Plain(BoundedFunction):
     """The defaults of an entry."""
 
     def null_excluding_arg(self, call: Agg) -> int | None:
@@ -26,7 +26,7 @@ class Plain(Bounded):
         return ""
 
 
-class Kept(Bounded):
+class StoredResult(BoundedFunction):
     """A function whose only slot holds the result."""
 
     def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:

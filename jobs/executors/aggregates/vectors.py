@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.aggregates.plain import Kept, Plain
+from tussock.jobs.executors.aggregates.plain import Plain, StoredResult
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.ordered_state import OrderedLayout
@@ -55,7 +55,7 @@ class VectorOfValues(OfValues):
         return _sum_vectors(values, self.mean, self.types[0])
 
 
-class Vectors(Kept, Plain):
+class Vectors(StoredResult, Plain):
     """NULL vectors, and vectors that contain NULL, do not count."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:

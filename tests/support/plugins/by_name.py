@@ -29,7 +29,7 @@ def inject(name: str, start: Moment, end: Moment, run: Run) -> Barrier | None:
     return epochs.inject_barrier(at := open_pipeline_store(name), _wish(at, start, end, run))
 
 
-def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.Advanced:
+def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.RunResult:
     """Run the part of the task before the submission of a job."""
     opened = open_pipeline_store(name)
     done = epochs.run_pipeline_epochs(opened, _wish(opened, start, end, run), Where.SMALL_HERE, say)

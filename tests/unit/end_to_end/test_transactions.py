@@ -25,7 +25,7 @@ from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
-from tussock.jobs.statements.deployment import Deploying, Deployment
+from tussock.jobs.statements.deployment import Deployment, DeploymentBuilder
 from tussock.jobs.statements.open_transaction import TransactionError
 from tussock.jobs.statements.statement_writer import Answer, SkippedInputError
 from tussock.jobs.statements.transaction import DraftTransaction
@@ -355,7 +355,7 @@ def test_an_apply_is_computed_again_if_a_barrier_skips_what_it_has_read(
     def deployment(*_: object, **__: object) -> Deployment:
         version = session.meta.read_latest()
         catalog, pending = session._pending.read_catalog(version), session._pending
-        deploying = Deploying(
+        deploying = DeploymentBuilder(
             session.meta, session._statements, version, catalog, pending.log_end, True, pending.waiting_log
         )
         read.append([position for position, _ in deploying._after_draft().statements])

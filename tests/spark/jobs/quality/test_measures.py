@@ -15,13 +15,13 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
-from tussock.jobs.quality.expectations import EXPECTATIONS, Duplicates, Ignored
+from tussock.jobs.quality.expectations import EXPECTATIONS, Duplicates, IgnoredRows
 from tussock.jobs.quality.measured import (
     NOT_MAINTAINED,
     MeasureReader,
 )
 from tussock.jobs.quality.measures import failing_view, find_measures, numbers_view, repeated_view
-from tussock.jobs.quality.record import SAMPLE_KEYS, Judged, ViewQuality
+from tussock.jobs.quality.record import SAMPLE_KEYS, JudgedBy, ViewQuality
 from tussock.jobs.quality.rows import SparkRows
 from tussock.jobs.quality.suite import QualitySuiteError, read_suite
 from tussock.jobs.quality.suite_runs import SuiteFound, SuiteRuns
@@ -120,7 +120,7 @@ def require_same(here: ViewQuality, there: SuiteFound, *, empty: bool) -> None:
     assert mine.keys() == theirs.keys()
     numbers = {metric.expectation: metric.value for metric in there.metrics}
     for metric in here.metrics:
-        assert metric.place == Judged.MAINTAINED
+        assert metric.place == JudgedBy.MAINTAINED
         value = numbers.pop(metric.expectation)
         if not (empty and any(name in metric.expectation for name in NO_ROWS)):
             assert metric.value == (value if value is None else pytest.approx(value, rel=1e-12)), metric
@@ -140,7 +140,7 @@ Z_SCORES = expectation("expect_column_value_z_scores_to_be_less_than", column="n
 NUMBERS, FAILING = f"view {numbers_view('kept', '')}", f"view {failing_view('kept', '')}"
 
 
-REPEATED = f"view {repeated_view('kept', '', Duplicates(('code',), Ignored.ANY_MISSING))}"
+REPEATED = f"view {repeated_view('kept', '', Duplicates(('code',), IgnoredRows.ANY_MISSING))}"
 
 
 @pytest.mark.spark
@@ -196,7 +196,7 @@ def test_spark_judges_only_expectations_that_no_hidden_view_answers(spark: Spark
         def by_spark() -> dict[str, str]:
             (view,) = check_epoch(lambda _: spark, session.meta, pipeline, epoch).views
             assert view.failures == ()
-            return {m.expectation.partition("(")[0]: m.why for m in view.metrics if m.place == Judged.SPARK}
+            return {m.expectation.partition("(")[0]: m.why for m in view.metrics if m.place == JudgedBy.SPARK}
 
         assert by_spark() == {Z_SCORES["type"]: "no hidden view can answer it"}
         pipeline_in(tmp_path, [MEAN, total, FILLED])

@@ -15,7 +15,7 @@ from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.sources.base import Item, Restated
 from tussock.jobs.trouble.restate import Restating
-from tussock.jobs.wire.flush_policy import Expected
+from tussock.jobs.wire.flush_policy import ExpectedSize
 
 MB = 1 << 20
 FIELDS = (Field("k", "bigint"),)
@@ -24,7 +24,7 @@ FIELDS = (Field("k", "bigint"),)
 class Observed(LocalRunner):
     """Keeps the sizes that it is told."""
 
-    expected: Expected
+    expected: ExpectedSize
     nbytes: int
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
@@ -62,12 +62,12 @@ def test_five_corrected_files_are_a_small_epoch(tmp_path: Path) -> None:
     append(meta, CreateView("v", "SELECT …", Scan("s", (0,), FIELDS)))
     epoch(meta, runner)
     whole = runner.nbytes
-    assert (runner.expected, whole > 2 * MB) == (Expected.MUCH, True)
+    assert (runner.expected, whole > 2 * MB) == (ExpectedSize.MUCH, True)
 
     write(1)
     names = [str(file) for file in files]
     assert Restating(meta, "s", Restated(names[0], more=tuple(names[1:]))).begin_restating() is not None
     done = next_epoch(runner, meta)
     assert done is not None
-    assert (runner.expected, done.rows["s"].rows_out) == (Expected.LITTLE, 2 * len(files))
+    assert (runner.expected, done.rows["s"].rows_out) == (ExpectedSize.LITTLE, 2 * len(files))
     assert runner.nbytes < whole / 2

@@ -11,7 +11,7 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.order import Order
 from tussock.jobs.logical.nodes import WindowFunction
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.table.state_table import LocatedKeys, StateTable
 
 TYPES = ("int", "int", "bigint")
 
@@ -103,7 +103,7 @@ def test_a_first_load_sorts_its_rows_once(
     sorted_rows: list[int] = []
     locate = StateTable.locate_keys
 
-    def locate_counted(table: StateTable, keys: pa.Table) -> Located:
+    def locate_counted(table: StateTable, keys: pa.Table) -> LocatedKeys:
         sorted_rows.append(keys.num_rows)
         return locate(table, keys)
 

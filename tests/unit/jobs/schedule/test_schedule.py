@@ -9,11 +9,11 @@ from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
 from tussock.jobs.executors.partial_agg import PartialAgg
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.schedule.schedule import IN_FULL, Schedule, Scheduled, make_schedule
+from tussock.jobs.schedule.schedule import IN_FULL, Schedule, ScheduledFragment, make_schedule
 from tussock.statestore.meta.catalog import Catalog
 
 
-def with_node(plan: Schedule, relation: str, kind: type) -> Scheduled:
+def with_node(plan: Schedule, relation: str, kind: type) -> ScheduledFragment:
     (found,) = [
         s
         for s in plan.all_fragments()
@@ -22,7 +22,7 @@ def with_node(plan: Schedule, relation: str, kind: type) -> Scheduled:
     return found
 
 
-def of(plan: Schedule, relation: str) -> list[Scheduled]:
+def of(plan: Schedule, relation: str) -> list[ScheduledFragment]:
     return [s for s in plan.all_fragments() if s.relation == relation]
 
 

@@ -10,14 +10,14 @@ from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.task.level import level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, make_cells
 from tussock.jobs.wire.epoch_task import EpochTask
-from tussock.jobs.wire.flush_policy import Expected
+from tussock.jobs.wire.flush_policy import ExpectedSize
 
 PLAN = make_schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1))), 1)
 FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)
 
 
 def run(
-    level: int, unit: int, *arriving: pa.RecordBatch, expected: Expected = Expected.LITTLE
+    level: int, unit: int, *arriving: pa.RecordBatch, expected: ExpectedSize = ExpectedSize.LITTLE
 ) -> list[tuple[int, Address]]:
     """The cells in one unit's answer, of three units: slot and address.
 
@@ -29,8 +29,8 @@ def run(
     return [both for batch in found for both in zip(batch.column(0).to_pylist(), addresses_of(batch), strict=True)]
 
 
-@pytest.mark.parametrize("expected", list(Expected))
-def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts(expected: Expected) -> None:
+@pytest.mark.parametrize("expected", list(ExpectedSize))
+def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts(expected: ExpectedSize) -> None:
     (leaf,) = [s.id for s in PLAN.all_fragments() if s.kind == "table"]
     entries = make_cells(1, Address.of_leaf(leaf, LeafInput.ENTRIES), [b"[]"])
     failure = make_cells(1, Address(Mail.FAILURE, LeafInput.ROWS), [FAILURE])
@@ -40,8 +40,8 @@ def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts
 
 
 @pytest.mark.parametrize("level", range(len(PLAN.levels)))
-@pytest.mark.parametrize("expected", list(Expected))
-def test_a_unit_with_a_failure_passes_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
+@pytest.mark.parametrize("expected", list(ExpectedSize))
+def test_a_unit_with_a_failure_passes_it_on_once_and_does_nothing_else(level: int, expected: ExpectedSize) -> None:
     feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
     address = (
         Address.of_leaf(0, LeafInput.ENTRIES)

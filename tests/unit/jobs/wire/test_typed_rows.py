@@ -10,7 +10,7 @@ from tussock.jobs.chunks.chunk import decode_tables, make_chunk
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.fragments import Dispatch
-from tussock.jobs.schedule.schedule import Exchange, Feed, Schedule, Scheduled, Want
+from tussock.jobs.schedule.schedule import Exchange, Feed, Schedule, ScheduledFragment, Want
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, make_cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import (
@@ -30,8 +30,10 @@ TYPES = ("bigint", "string")
 EXCHANGE = Exchange(0, Want((0, 1), Dispatch.STAY, project=(Column(0, "bigint"), UPPER)), 1)
 
 
-def fragment(id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()) -> Scheduled:
-    return Scheduled(id, level, 1, "v", "view", False, False, None, None, (), feeds, exchanges, (), None, False)
+def fragment(
+    id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()
+) -> ScheduledFragment:
+    return ScheduledFragment(id, level, 1, "v", "view", False, False, None, None, (), feeds, exchanges, (), None, False)
 
 
 SCHEDULE = Schedule(

@@ -12,7 +12,7 @@ SIZE = 5 * COALESCE_GAP_BYTES
 DATA = bytes(i * i % 251 for i in range(SIZE))
 
 
-def _answer(read: ranges.Read, data: bytes) -> bytes:
+def _answer(read: ranges.ByteRange, data: bytes) -> bytes:
     """The bytes that a server returns for a range read."""
     return (
         data[read.offset : read.offset + read.length] if read.offset >= 0 else data[max(0, len(data) + read.offset) :]
