@@ -1,7 +1,7 @@
 """Errors of a Delta table that is read as a source."""
 
 from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, unreadable_item, with_other_columns
+from tussock.jobs.sources.errors import only_anew, repin_command, with_other_columns
 from tussock.statestore.errors import InputError
 
 
@@ -122,4 +122,7 @@ class DeltaReadError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
-        return unreadable_item(self.path, self.reason)
+        return (
+            f"{self.path}: {self.reason}\n  Once this is repaired, {repin_command(self.path)} retries it; otherwise "
+            "drop the source and create it again."
+        )

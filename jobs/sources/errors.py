@@ -13,20 +13,16 @@ from tussock.statestore.errors import InputError
 
 def ways_on(path: str) -> str:
     """The remedies for a faulty file, as the end of an error message: skip the file, or retry its current content."""
-    path = shlex.quote(path)
     return (
-        f"To continue without it, run `tussock barrier abandon --skip-file {path}`; rows that earlier epochs read from "
-        f"it stay. If no epoch has read it yet, `tussock barrier abandon --repin-file {path}` retries the file in its "
-        "current state"
+        f"To continue without it, run `tussock barrier abandon --skip-file {shlex.quote(path)}`; rows that earlier "
+        f"epochs read from it stay. If no epoch has read it yet, {repin_command(path)} retries the file in its current "
+        "state"
     )
 
 
-def unreadable_item(path: str, reason: str) -> str:
-    """The message about a pinned item of a history that cannot be read. It cannot be skipped."""
-    return (
-        f"{path}: {reason}\n  Once this is repaired, `tussock barrier abandon --repin-file {shlex.quote(path)}` "
-        "retries it; otherwise drop the source and create it again."
-    )
+def repin_command(path: str) -> str:
+    """The command that retries an item of an open barrier in its current state."""
+    return f"`tussock barrier abandon --repin-file {shlex.quote(path)}`"
 
 
 def only_anew(source: str) -> str:

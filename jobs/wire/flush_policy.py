@@ -7,8 +7,8 @@ An epoch writes at most ceil(bytes / target) + 1 SSTs. There are three ways to m
               within the bound above, or if a unit of a small epoch seals more than its share of the driver's memory.
     EXCHANGE  A few extra tasks merge after one more exchange. If many units sealed too little for an SST each.
 
-In every case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides the
-`ExpectedSize` when it plans the epoch. Units then decide with `choose_flush`, since only they know how much they sealed.
+In each case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides the
+`ExpectedSize` when it plans the epoch. Units then decide with `choose_flush`, because they know how much they sealed.
 """
 
 from dataclasses import dataclass
