@@ -74,7 +74,7 @@ class RangeBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixRows:
+class ScanMatches:
     """The rows found, aligned: prefix, key, and position in the concatenated decoded blocks."""
 
     prefix: Positions
@@ -82,23 +82,23 @@ class PrefixRows:
     row: Positions
 
     @staticmethod
-    def make_empty() -> "PrefixRows":
+    def make_empty() -> "ScanMatches":
         """No rows."""
-        return PrefixRows(np.zeros(0, np.int64), pa.array([], pa.binary()), np.zeros(0, np.int64))
+        return ScanMatches(np.zeros(0, np.int64), pa.array([], pa.binary()), np.zeros(0, np.int64))
 
-    def take_rows(self, places: Positions) -> "PrefixRows":
+    def take_rows(self, places: Positions) -> "ScanMatches":
         """The rows at these positions."""
-        return PrefixRows(self.prefix[places], self.keys.take(pa.array(places)), self.row[places])
+        return ScanMatches(self.prefix[places], self.keys.take(pa.array(places)), self.row[places])
 
-    def select_rows(self, mask: Mask) -> "PrefixRows":
+    def select_rows(self, mask: Mask) -> "ScanMatches":
         """The rows selected by `mask`."""
-        return self if mask.all() else PrefixRows(self.prefix[mask], self.keys.filter(pa.array(mask)), self.row[mask])
+        return self if mask.all() else ScanMatches(self.prefix[mask], self.keys.filter(pa.array(mask)), self.row[mask])
 
-    def by_prefix(self) -> "PrefixRows":
+    def by_prefix(self) -> "ScanMatches":
         """Sorted by prefix; rows of a prefix keep their order."""
         return self.take_rows(np.argsort(self.prefix, kind="stable"))
 
-    def reverse_rows(self) -> "PrefixRows":
+    def reverse_rows(self) -> "ScanMatches":
         """Sorted by prefix; rows of a prefix in reverse order."""
         return self.take_rows(np.arange(len(self.prefix))[::-1]).by_prefix()
 
@@ -324,7 +324,7 @@ class _Round:
             complete &= reached | ~unread[place]
         return complete
 
-    def take_finished(self, limit: int | None) -> tuple[PrefixRows, Positions]:
+    def take_finished(self, limit: int | None) -> tuple[ScanMatches, Positions]:
         """Live rows of the finished prefixes, and the remaining prefixes.
 
         A prefix is finished if it has `limit` rows, or all its blocks are read.
@@ -353,7 +353,7 @@ def scan_prefixes(
     epoch: int,
     limit: int | None,
     reverse: bool,
-) -> tuple[PrefixRows, list[pa.RecordBatch]]:
+) -> tuple[ScanMatches, list[pa.RecordBatch]]:
     """Find the rows of each prefix. Returns them sorted by prefix, and the decoded blocks that hold them.
 
     Args:
@@ -363,7 +363,7 @@ def scan_prefixes(
         epoch, limit, reverse: see HummockStore.scan_prefix.
     """
     scan = _Scan(source, ranges, low, high, epoch, reverse)
-    taken: list[PrefixRows] = []
+    taken: list[ScanMatches] = []
     # In reverse, the last row of a window shows only that no version of the key after it is missing.
     waiting, window = np.arange(len(low)), None if limit is None else limit + reverse
     while len(waiting) and ranges:
@@ -371,20 +371,20 @@ def scan_prefixes(
         taken.append(rows)
         window = None if window is None else window * _GROWTH
     if len(taken) < 2:
-        return (taken[0] if taken else PrefixRows.make_empty()), scan.batches
+        return (taken[0] if taken else ScanMatches.make_empty()), scan.batches
     together = (
         np.concatenate([t.prefix for t in taken]),
         pa.concat_arrays([t.keys for t in taken]),
         np.concatenate([t.row for t in taken]),
     )
-    return PrefixRows(*together).by_prefix(), scan.batches
+    return ScanMatches(*together).by_prefix(), scan.batches
 
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
     """The newest row of each key, sorted by prefix and key."""
 
-    rows: PrefixRows
+    rows: ScanMatches
     put: Mask
     cut: Mask  # whether a window ends with the row's key
 
@@ -398,10 +398,10 @@ class _Newest:
         """Choose the newest row of each prefix and key."""
         if not gathered_rows.row:
             nothing = np.zeros(0, np.bool_)
-            return _Newest(PrefixRows.make_empty(), nothing, nothing)
+            return _Newest(ScanMatches.make_empty(), nothing, nothing)
         if len({part.type for part in gathered_rows.keys}) > 1:  # sections with and without offsets
             gathered_rows.keys = [part.cast(pa.binary()) for part in gathered_rows.keys]
-        rows = PrefixRows(
+        rows = ScanMatches(
             np.concatenate(gathered_rows.prefix),
             pa.concat_arrays(gathered_rows.keys).cast(pa.binary()),
             np.concatenate(gathered_rows.row),
