@@ -119,7 +119,7 @@ def compaction_due(name: str) -> tuple[str, ...]:
     return tuple(pick.reason for pick in compaction.due_picks(open_pipeline_store(name)))
 
 
-def vacuum(name: str) -> upkeep.Cleaning:
+def vacuum(name: str) -> upkeep.VacuumResult:
     return upkeep.vacuum_store(open_pipeline_store(name))
 
 
