@@ -132,13 +132,10 @@ class StatusSettings:
         )
 
 
-_NO_PIPELINE = StatusSettings()
-
-
 def read_status(
     meta: MetaStore,
     now: datetime,
-    settings: StatusSettings = _NO_PIPELINE,
+    settings: StatusSettings | None = None,
     *,
     last: int = 5,
     everything: bool = False,
@@ -155,6 +152,7 @@ def read_status(
     `list_sources`, `list_views`, `list_epochs`, `find_copy` and `compare_published`. With `everything` also one range
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
+    settings = settings or StatusSettings()
     version, own = meta.read_latest(), find_own_branch(meta)
     argument = settings.name and in_commands(settings.name, settings.environment, own.name if own is not None else "")
     barrier = meta.barrier_after(version.epoch)
