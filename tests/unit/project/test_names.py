@@ -24,7 +24,6 @@ PARSERS = {
     "jobs/sinks/delta_located.py": "paths in the log of an own Delta table",
     "jobs/postgres/connection.py": "addresses of servers",
     "jobs/delta/location.py": "URLs for the deltalake package",
-    "jobs/iceberg/object_io.py": "addresses of stores, with their options",
     "jobs/settings/connections.py": "addresses of Airflow's connections",
     "jobs/sources/errors.py": "commands that errors print",
     "jobs/sources/kafka_errors.py": "commands that errors print",
