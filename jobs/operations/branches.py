@@ -44,8 +44,8 @@ class NotApprovedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the merge has the digest {self.digest}, but {self.approved} was approved: the branch has changed since. "
-            f"Nothing was changed. Look at `tussock branch merge {self.branch} --plan` again."
+            f"the merge has the digest {self.digest}, but {self.approved} was approved: the branch or the files have "
+            f"changed since. Nothing was changed. Look at `tussock branch merge {self.branch} --plan` again."
         )
 
 
