@@ -140,7 +140,9 @@ def test_a_run_of_airflow_submits_its_epoch_to_yarn(mode: str, hadoop: Hadoop, t
     command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_shop"]
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-6000:]
-    assert f"--master yarn --deploy-mode {mode}" in " ".join((ran.stdout + ran.stderr).split())
+    said = ran.stdout + ran.stderr
+    assert "--master yarn" in said
+    assert f"--deploy-mode {mode}" in said
     with Session(store, create=False) as session:
         assert session.read("per_shop").num_rows == 10, "the run published its epoch"
     assert totals(store) == expected_totals(range(300))
