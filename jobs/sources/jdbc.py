@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
+from xxhash import xxh3_128_hexdigest
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name, string_text
@@ -50,6 +51,7 @@ from tussock.jobs.sources.listing import literal_folder, split_bucket
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.sources.taken import taken_files
+from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -126,7 +128,9 @@ class JdbcTables(ParquetFiles):
             raise BadOptionError(source.name, KEEP, options[KEEP], "expected the number of dumps to keep, such as '7'")
         bucket, name = split_bucket(options["path"])
         if bucket or literal_folder(options["path"], options) != f"/{name}":
-            reason = "expected a folder of a file system that epochs reach, without wildcards: dumps are stored there"
+            reason = (
+                "expected a folder of a file system that the epochs reach, without wildcards: dumps are stored there"
+            )
             raise BadOptionError(source.name, "path", options["path"], reason)
         super().check(_files_of(source))
 
@@ -231,13 +235,50 @@ def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Pa
         shutil.rmtree(writing, ignore_errors=True)
 
 
+class _Watermark(msgspec.Struct, frozen=True):
+    """The note of a dump of changed rows.
+
+    Args:
+        place: a digest of the column and of its table. A dump from elsewhere says nothing about the rows of this table.
+        value: the greatest value; None: the dump has none.
+        rows: a digest of the rows with this value.
+    """
+
+    place: str
+    value: str | None = None
+    rows: str = ""
+
+
+_watermarks = decoder_of(_Watermark)
+
+
+def _watermark_of(source: CreateSource, dump: Path | None) -> _Watermark:
+    """The note of a dump; without a value if it has none, or one of another place."""
+    named = [source.options.get(option, "") for option in (WATERMARK, _URL, _TABLE, _QUERY)]
+    place = xxh3_128_hexdigest(repr(named).encode())
+    if dump is None or not (dump / _NEWEST).exists():  # stored before the source had the option
+        return _Watermark(place)
+    noted = _watermarks.decode((dump / _NEWEST).read_bytes())
+    return noted if noted.place == place else _Watermark(place)
+
+
+def _value_texts(source: CreateSource) -> tuple[str, str]:
+    """The column as SQL, and the SQL of a value of it with {} for its text. A local time may mean two instants."""
+    column = source.options[WATERMARK]
+    kind = next(field.type for field in source.fields if field.name.lower() == column.lower())
+    return quote_name(column), "timestamp_micros({})" if kind == "timestamp" else f"CAST({{}} AS {kind})"
+
+
 def _since(source: CreateSource, newest: Path) -> str | None:
     """The condition for the rows that a dump of changed rows reads; None for all rows."""
-    if (column := source.options.get(WATERMARK)) is None:
+    if WATERMARK not in source.options or (value := _watermark_of(source, newest).value) is None:
         return None
-    kind = next(field.type for field in source.fields if field.name.lower() == column.lower())
-    value, _, _ = (newest / _NEWEST).read_text().partition("\n")
-    return f"{quote_name(column)} >= CAST({string_text(value)} AS {kind})" if value else None
+    column, form = _value_texts(source)
+    return f"{column} >= {_value_sql(form, value)}"
+
+
+def _value_sql(form: str, value: str) -> str:
+    return form.format(value if form.startswith("timestamp_micros") else string_text(value))
 
 
 def _note_watermark(source: CreateSource, written: "DataFrame", dump: Path, newest: Path | None) -> bool:
@@ -245,16 +286,16 @@ def _note_watermark(source: CreateSource, written: "DataFrame", dump: Path, newe
 
     Returns whether the dump has other rows than the rows that the dump before it has at its watermark.
     """
-    column = quote_name(source.options[WATERMARK])
-    greatest = written.selectExpr(f"CAST(max({column}) AS STRING) AS value").head()
-    value = None if greatest is None else greatest["value"]
-    if value is None:  # no row, or none with a value: the next run reads the table again
-        (dump / _NEWEST).write_text("")
-        return newest is None
-    kind = next(f.type for f in source.fields if f.name.lower() == source.options[WATERMARK].lower())
-    note = f"{value}\n{_digest_of(written.where(f'{column} = CAST({string_text(value)} AS {kind})'))}"
-    (dump / _NEWEST).write_text(note)
-    return newest is None or (newest / _NEWEST).read_text() != note
+    column, form = _value_texts(source)
+    greatest = f"unix_micros(max({column}))" if form.startswith("timestamp_micros") else f"max({column})"
+    row = written.selectExpr(f"CAST({greatest} AS STRING) AS value").head()
+    before = _watermark_of(source, newest)
+    note = _Watermark(before.place)
+    if row is not None and row["value"] is not None:
+        same = written.where(f"{column} = {_value_sql(form, row['value'])}")
+        note = _Watermark(before.place, row["value"], _digest_of(same))
+    (dump / _NEWEST).write_bytes(msgspec.json.encode(note))
+    return newest is None or note != before
 
 
 def remove_old_dumps(source: CreateSource, taken: StorageTable | None) -> None:

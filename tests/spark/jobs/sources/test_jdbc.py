@@ -136,6 +136,11 @@ def test_a_watermark_reads_only_changed_rows(spark: SparkSession, tmp_path: Path
         session.execute("CREATE MATERIALIZED VIEW late AS SELECT count(*) AS n FROM customers")
         session.flush()
         assert rows(session, "late") == [("4",)]
+        database.run("CREATE TABLE older (id INT PRIMARY KEY, name VARCHAR(20), changed TIMESTAMP)")
+        database.run(f"INSERT INTO older VALUES (7, 'd', {at.format(1, 0)})")
+        session.execute("ALTER SOURCE customers SET OPTIONS (dbtable 'older')")
+        session.flush()
+        assert rows(session, "late") == [("5",)]
 
 
 @pytest.mark.parametrize(
