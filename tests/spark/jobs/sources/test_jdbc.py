@@ -72,6 +72,18 @@ def test_each_run_takes_the_changed_rows_of_a_table(spark: SparkSession, tmp_pat
         assert {check.verdict for check in session.verify().views} == {Verdict.EQUAL}
 
 
+def test_a_change_below_the_millisecond_is_a_change(spark: SparkSession, tmp_path: Path, database: Database) -> None:
+    at = "2026-01-01 00:00:00.123"
+    database.run("DROP TABLE customers", "CREATE TABLE customers (id INT PRIMARY KEY, changed TIMESTAMP)")
+    database.run(f"INSERT INTO customers VALUES (1, '{at}456')")
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
+        session.execute(statement(tmp_path).replace("name string, balance decimal(10,2)", "changed timestamp"))
+        session.flush()
+        database.run(f"UPDATE customers SET changed = '{at}457'")
+        session.flush()
+        assert [str(row["changed"])[:26] for row in session.read("customers").to_pylist()] == [f"{at}457"]
+
+
 def test_a_table_without_changes_has_no_epoch_and_no_dump(
     spark: SparkSession, tmp_path: Path, database: Database
 ) -> None:
