@@ -7,7 +7,8 @@ The rows of a snapshot are the live rows of its data files. A row of a file is l
     deletion vector     of one data file (format 3); replaces position deletes of the file
     position deletes    (file, position); of data files with the same partition, not newer than the deletes
     equality deletes    values of columns; of data files with the same partition, or of all partitions if the deletes
-                        have none. The data files must be older than the deletes
+                        have none, or only void fields (format 1 keeps a removed field as void). The data files must
+                        be older than the deletes
 
 So the difference of two snapshots is, by data file: its live rows in the later one (+1) minus its live rows in the
 earlier one (-1). Manifests that both have cancel out unread, unless new deletes apply to their files.
@@ -178,7 +179,10 @@ class TableFiles:
             for i, field in enumerate(spec.fields)
             if str(field.transform) == "identity"
         }
-        return [self._file_of(entry, spec.spec_id, identities) for entry in read_entries(self.table.io, manifest)]
+        files = [self._file_of(entry, spec.spec_id, identities) for entry in read_entries(self.table.io, manifest)]
+        if any(str(field.transform) != "void" for field in spec.fields):
+            return files
+        return [msgspec.structs.replace(file, partition="") if file.content == _EQUALITY else file for file in files]
 
     def _type_of(self, field_id: int) -> Any:
         schemas = reversed(self.table.metadata.schemas)

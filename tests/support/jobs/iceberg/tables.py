@@ -99,7 +99,7 @@ def commit_deletes(
     new: pa.Table | None = None,
     bounds: bool = True,
 ) -> None:
-    """Commit one snapshot with delete files and new rows. Requires: the table has no partitions.
+    """Commit one snapshot with delete files and new rows. Requires: the table has no partitions, or only void ones.
 
     Args:
         positions: deleted positions by data file.
@@ -116,14 +116,14 @@ def commit_deletes(
         names = pa.array([name for name, _ in places])
         pq.write_table(pa.table([names, pa.array([at for _, at in places], pa.int64())], schema=_DELETE_SCHEMA), path)
         low, high = (({2147483546: edge(positions).encode()} if bounds else {}) for edge in (min, max))
-        deletes.append(_delete_file(DataFileContent.POSITION_DELETES, path, len(places), low, high, None))
+        deletes.append(_delete_file(table, DataFileContent.POSITION_DELETES, path, len(places), low, high, None))
     if equal is not None:
         path = f"{folder}/data/{number}-equal.parquet"
         whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
         schema = pa.schema([whole.field(name) for name in equal.column_names])
         pq.write_table(equal.cast(schema), path)
         ids = [table.schema().find_field(name).field_id for name in equal.column_names]
-        deletes.append(_delete_file(DataFileContent.EQUALITY_DELETES, path, len(equal), {}, {}, ids))
+        deletes.append(_delete_file(table, DataFileContent.EQUALITY_DELETES, path, len(equal), {}, {}, ids))
     with table.transaction() as transaction:
         update = _RowDelta(Operation.OVERWRITE, transaction, table.io)
         update.deletes = deletes
@@ -167,13 +167,19 @@ def commit_files(table: Table, path: str, *, replaces: bool) -> None:
 
 
 def _delete_file(
-    content: DataFileContent, path: str, rows: int, low: dict[int, bytes], high: dict[int, bytes], ids: list[int] | None
+    table: Table,
+    content: DataFileContent,
+    path: str,
+    rows: int,
+    low: dict[int, bytes],
+    high: dict[int, bytes],
+    ids: list[int] | None,
 ) -> DataFile:
     file = DataFile.from_args(
         content=content,
         file_path=f"file://{path}",
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=Record(*[None] * len(table.spec().fields)),
         record_count=rows,
         file_size_in_bytes=Path(path).stat().st_size,
         column_sizes={},
@@ -183,9 +189,9 @@ def _delete_file(
         lower_bounds=low,
         upper_bounds=high,
         equality_ids=ids,
-        spec_id=0,
+        spec_id=table.spec().spec_id,
     )
-    file.spec_id = 0
+    file.spec_id = table.spec().spec_id
     return file
 
 

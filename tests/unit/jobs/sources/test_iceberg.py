@@ -187,6 +187,25 @@ def test_partitions_may_change_and_a_file_without_its_partition_column_gets_the_
     assert rows(other, "copy") == [(2, 2.0, "b"), (3, None, None)]
 
 
+def test_equality_deletes_without_a_partition_reach_the_files_of_earlier_partitions(tmp_path: Path) -> None:
+    catalog = catalog_in(tmp_path / "lake")
+    table = catalog.create_table(NAME, rows_of().schema, properties={"format-version": "1"})
+    with table.update_spec() as update:
+        update.add_identity("p")
+    table.append(rows_of((1, 1.0, "a"), (2, 2.0, "b")))
+    with table.update_spec() as update:
+        update.remove_field("p")
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    table = catalog.load_table(NAME)
+    assert [str(field.transform) for field in table.spec().fields] == ["void"], "format 1 keeps a removed field"
+    commit_deletes(table, equal=pa.table({"id": [1]}))
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "lake"), COPY)
+    advance(meta)
+    assert rows(meta, "copy") == [(2, 2.0, "b")]
+
+
 def test_a_row_group_without_a_deleted_row_is_not_read(lake: Path, tmp_path: Path, monkeypatch: Any) -> None:
     catalog = catalog_in(lake)
     table = catalog.load_table(NAME)
