@@ -153,7 +153,7 @@ def test_headers_and_statements(shop: Shop) -> None:
     assert (one.severity, shown_name(one.view)) == ("info", "assertion no_rows")
     ((file, statement),) = assertion_statements([one])
     assert file.name == "no_rows.sql"
-    assert statement.startswith("CREATE MATERIALIZED VIEW `__quality__no_rows_assertion_")
+    assert statement.startswith("CREATE MATERIALIZED VIEW default.`__quality__no_rows_assertion_")
     assert statement.endswith("AS\n-- note: anything\n-- severity: info\n\nSELECT 1 AS x -- severity: error")
     for wrong, message in (("severity: fatal", "severity 'fatal'"), ("severty: error", "the header 'severty'")):
         with pytest.raises(QualitySuiteError, match=message):

@@ -80,7 +80,8 @@ METHODS = (
 
 
 def source(name: str, format: str, path: object = "/nowhere") -> CreateSource:
-    return CreateSource(name, format, FIELDS, {"path": str(path)})
+    more = {"changes": "snapshot", "retain": "files"} if format == "jdbc" else {}  # it needs them
+    return CreateSource(name, format, FIELDS, {"path": str(path)} | more)
 
 
 def methods_of(reader: SourceReader) -> list[str]:
