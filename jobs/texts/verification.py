@@ -1,12 +1,13 @@
 """The outcome of a verification as text: one line per view, then the rows that differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from tussock.jobs.settings.row_values import HINT, printed_reason, prints_rows
 from tussock.jobs.texts.table import text_table
 from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
+from tussock.statestore.meta.catalog import shown_name
 
 
 def verification_text(verification: Verification) -> str:
@@ -14,7 +15,7 @@ def verification_text(verification: Verification) -> str:
     if not verification.views:
         return "the store has no views"
     columns = {
-        "view": [v.view for v in verification.views],
+        "view": [shown_name(v.view) for v in verification.views],
         "verdict": [str(v.verdict) for v in verification.views],
         "rows": [v.rows for v in verification.views],
         "missing": [v.missing for v in verification.views],
@@ -27,7 +28,7 @@ def verification_text(verification: Verification) -> str:
     lines.append(_summary_text(verification))
     if (repair := verification.repair) is not None:
         lines.append(
-            f"the next epoch rebuilds {', '.join(repair.views)} (statement {repair.position} of the log). "
+            f"the next epoch rebuilds {_shown_names(repair.views)} (statement {repair.position} of the log). "
             "Readers see the old rows until that epoch is published."
         )
     return "\n".join(lines)
@@ -39,21 +40,26 @@ def _summary_text(verification: Verification) -> str:
 
 
 def _view_lines(view: ViewCheck) -> Iterator[str]:
+    name = shown_name(view.view)
     if view.verdict is not Verdict.EQUAL:
         counts = (
             f"{view.missing:,} rows are missing, {view.extra:,} are not in Spark's answer"
             if view.missing or view.extra
             else ""
         )
-        yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{printed_reason(view.reason)}{counts}"
+        reason = f"{': ' if view.reason or counts else ''}{printed_reason(view.reason)}{counts}"
+        yield f"{name}: {view.verdict}{reason}"
         if prints_rows():
             yield from (f"  {example}" for example in view.examples)
         elif view.examples:
             yield f"  {len(view.examples)} examples {HINT}"
     if view.open_columns:
         yield (
-            f"{view.view}: not compared, because Spark's answer depends on the order of rows: "
-            f"{', '.join(view.open_columns)}"
+            f"{name}: not compared, because Spark's answer depends on the order of rows: {', '.join(view.open_columns)}"
         )
     if view.below:
-        yield f"{view.view}: compared over the stored rows of {', '.join(view.below)}"
+        yield f"{name}: compared over the stored rows of {_shown_names(view.below)}"
+
+
+def _shown_names(views: Iterable[str]) -> str:
+    return ", ".join(map(shown_name, views))

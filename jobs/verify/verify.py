@@ -29,7 +29,7 @@ from tussock.jobs.verify.compare import Columns, Digests, compare_digests, varyi
 from tussock.jobs.verify.inputs import Inputs
 from tussock.jobs.verify.record import NothingToVerifyError, Verdict, Verification, ViewCheck
 from tussock.statestore.errors import DamagedError, InputError, TussockError
-from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.catalog import Relation, RelationKind, shown_name
 from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -95,7 +95,7 @@ def verify(
         checks: list[ViewCheck] = []
         with closing(_Verifying(spark, meta, version, at, percent, sandbox, _read_twice(wanted))) as verifying:
             for number, view in enumerate(wanted, start=1):
-                progress(f"view {number} of {len(wanted)}: {view.name}")
+                progress(f"view {number} of {len(wanted)}: {shown_name(view.name)}")
                 check = stamp_check(verifying.check_view(view, checks))
                 progress(f"  {check.verdict}{check.reason and f': {check.reason}'}")
                 checks.append(check)
