@@ -68,6 +68,7 @@ from tussock.statestore.extras import extras_named
 from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
 from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -354,7 +355,9 @@ class Session:
         max_epoch_bytes: int | None = None,
         progress: Progress = no_progress,
     ) -> EpochSummary:
-        """Run one epoch over all new input, commit it and publish it. No effect without new input.
+        """Run one epoch over all new input, commit it and publish it.
+
+        Without new input, it publishes an epoch that another run committed, unless suites must judge it.
 
         All statements that were logged before the call are committed after it. So if another run left a barrier open,
         this finishes its epoch first. If a view compares with now(), a later clock counts as new input.
@@ -386,7 +389,7 @@ class Session:
                 log.warning("source %s keeps its types: %s", change.name, err)
 
     def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
-        """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
+        """Run epochs and publish each, or the latest version if none ran. Returns the summary of the last one."""
         summary, proven = None, False
         while not proven:
             with (
@@ -403,11 +406,22 @@ class Session:
                     continue
                 version = self.meta.read_latest(proven=True)
                 proven = glances.are_proven_by(version)
+        if summary is None:
+            version = self._publish_rest(version)
         release_taken_input(self.meta, version)
         if summary is None:
             summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
         warn_of_held(version.catalog, interval)
         return summary
+
+    def _publish_rest(self, version: HummockVersion) -> HummockVersion:
+        """Publish the epoch of another run that has not done so, unless suites must judge it.
+
+        That run may have taken statements of this session, whose rows a read after the flush must contain; it may also
+        have died.
+        """
+        is_judged = any(relation.is_internal for relation in version.catalog.live_relations())
+        return version if is_judged or version.published == version.epoch else publish_epoch(self.meta, version.epoch)
 
     def branch(
         self, name: str, *, epoch: int | None = None, keep: timedelta = timedelta(days=7), follow: bool = True

@@ -353,6 +353,14 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
         session.read("s")
 
 
+def test_a_flush_publishes_the_epoch_of_another_run_that_took_its_rows(session: Session, folder: Path) -> None:
+    session.insert("orders", pa.table({"id": [1], "Shop": [2], "amount": [3.0], "note": ["a"]}))
+    epoch(open_store(folder, "another run"))
+    assert session.read("by_shop").num_rows == 0, "the other run has committed, and not published yet"
+    session.flush()
+    assert session.read("by_shop").num_rows == 1
+
+
 def test_a_flush_commits_all_statements_logged_before_it_also_if_another_run_left_a_barrier_open(
     folder: Path, session: Session
 ) -> None:
