@@ -420,8 +420,9 @@ class Session:
         That run may have taken statements of this session, whose rows a read after the flush must contain; it may also
         have died.
         """
-        is_judged = any(relation.is_internal for relation in version.catalog.live_relations())
-        return version if is_judged or version.published == version.epoch else publish_epoch(self.meta, version.epoch)
+        if version.published == version.epoch or any(r.is_internal for r in version.catalog.live_relations()):
+            return version
+        return publish_epoch(self.meta, version.epoch)
 
     def branch(
         self, name: str, *, epoch: int | None = None, keep: timedelta = timedelta(days=7), follow: bool = True

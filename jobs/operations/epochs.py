@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -221,8 +221,10 @@ def _publish_followed(at: PipelineStore, progress: Progress) -> None:
     """Publish the epochs that a branch has taken and that no later run can publish, as far as its suites pass."""
     from tussock.jobs.operations.publish import publish_newest  # imports the suites
 
-    with suppress(InputError):
+    try:
         publish_newest(at, progress)
+    except InputError as err:  # the caller raises the reason that ended the run
+        progress(f"the epochs that the branch has taken are not published: {err}")
 
 
 def _run_pipeline_epochs(

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from tests.support.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs.barriers.barrier import inject_barrier
@@ -31,6 +32,7 @@ from tussock.jobs.sources.file_portions import fitting_files
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.statements.insert import UnfitRowsError
 from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.statestore.meta.catalog import INTERNAL
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -359,6 +361,15 @@ def test_a_flush_publishes_the_epoch_of_another_run_that_took_its_rows(session: 
     assert session.read("by_shop").num_rows == 0, "the other run has committed, and not published yet"
     session.flush()
     assert session.read("by_shop").num_rows == 1
+
+
+def test_a_flush_leaves_the_epoch_of_another_run_to_the_suites_that_judge_it(session: Session, folder: Path) -> None:
+    _, by_shop = created()
+    append(open_store(folder, "a suite"), replace(by_shop, name=f"{INTERNAL}numbers"))
+    session.insert("orders", pa.table({"id": [1], "Shop": [2], "amount": [3.0], "note": ["a"]}))
+    epoch(open_store(folder, "another run"))
+    session.flush()
+    assert session.read("by_shop").num_rows == 0
 
 
 def test_a_flush_commits_all_statements_logged_before_it_also_if_another_run_left_a_barrier_open(
