@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -82,8 +82,6 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
 
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 __all__ = ["Answer", "Session", "TwoThreadsError", "widen_columns"]
 

@@ -141,7 +141,7 @@ class ZoneTable:
         """The offset at one instant."""
         return int(self._offsets[bisect_right(self._at, self._fold_into_cycle(second))])
 
-    def offset_of_local(self, second: int, fold: int = 0) -> int:
+    def offset_of_local(self, second: int, fold: int) -> int:
         """The offset of one local time. `fold`: 1 for the later reading of a repeated or skipped time."""
         second = self._fold_into_cycle(second)
         place = bisect_right(self._local_at, second)

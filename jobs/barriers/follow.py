@@ -11,7 +11,6 @@ So both stand at equal input, and a relation that the branch has not changed is 
 change in the epoch. Its changes are taken, unless the branch has changed or reads the same relation.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -35,8 +34,6 @@ from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-
-log = logging.getLogger(__name__)
 
 
 class BranchConflictError(InputError):

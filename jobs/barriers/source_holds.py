@@ -98,7 +98,7 @@ def require_not_held(catalog: Catalog, interval: Interval | None = None) -> None
         raise HeldSourcesError(reasons)
 
 
-def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
+def warn_of_held(catalog: Catalog, interval: Interval | None) -> None:
     """Warns with HeldSourceWarning for each source whose new files were kept from a run of this interval."""
     for source, reason in held_sources(catalog, interval).items():
         warnings.warn(HeldSourceWarning(source, reason), stacklevel=3)

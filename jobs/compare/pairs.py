@@ -100,9 +100,7 @@ def _stored_by(side: RelationSide) -> tuple[tuple[tuple[str, str, bool, bool], .
     return key, tuple(name_of(place) for place in table.distribution), side.version.mapping.vnode_count
 
 
-def differing_pairs(
-    one: RelationSide, other: RelationSide, layout: Layout, tolerance: float = 0.0
-) -> Iterator[RowPairs]:
+def differing_pairs(one: RelationSide, other: RelationSide, layout: Layout, tolerance: float) -> Iterator[RowPairs]:
     """The rows that differ, with the columns of `layout`. In a bag, each row is on one side only.
 
     Memory: a few blocks; without an equal storage key, also a part of the candidates. Cost: see above.

@@ -15,7 +15,7 @@ from tussock.statestore.vnode import null_mask, one_array
 Mask = npt.NDArray[np.bool_]
 
 
-def find_apart(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray, tolerance: float = 0.0) -> Mask:
+def find_apart(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray, tolerance: float) -> Mask:
     """(n,) whether the values differ.
 
     Args:

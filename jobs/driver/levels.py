@@ -28,7 +28,7 @@ from tussock.statestore.hummock.version import part_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.meta.work import follow_progress
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ def run_levels(
     runner: LevelRunner,
     meta: MetaStore,
     plan: EpochPlan,
-    unflushed: Sequence[SealedTables] = (),
-    progress: Progress = no_progress,
+    unflushed: Sequence[SealedTables],
+    progress: Progress,
 ) -> LevelResults:
     """Run an epoch's levels, without its flush.
 

@@ -130,7 +130,7 @@ def row_counts(
 
 
 def unit_work(
-    reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float], units: int = 1
+    reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float], units: int
 ) -> tuple[UnitWork, ...]:
     """Return the work of each unit that did any.
 

@@ -49,7 +49,7 @@ def multiply_limbs(left: Limbs, right: Limbs) -> Limbs:
     return Limbs(left.lowest + right.lowest, digits * signs).carry_digits()
 
 
-def add_limbs(left: Limbs, right: Limbs, factor: int = 1) -> Limbs:
+def add_limbs(left: Limbs, right: Limbs, factor: int) -> Limbs:
     """left + factor * right, carried. Requires: the factor is small."""
     right = right.carry_digits()
     return (left.carry_digits() + Limbs(right.lowest, right.digits * factor)).carry_digits()

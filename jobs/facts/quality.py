@@ -55,11 +55,6 @@ class CheckFacts(msgspec.Struct, frozen=True):
         """The number of expectations that Spark judged over all rows."""
         return sum(metric.place == JudgedBy.SPARK for metric in self.metrics)
 
-    @property
-    def suite_version(self) -> str:
-        """The digest, short enough to compare by eye."""
-        return self.suite[:7]
-
 
 class EpochQuality(msgspec.Struct, frozen=True):
     """The quality check's verdict on one epoch."""
@@ -100,7 +95,7 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
 
 
 def quality_of_epoch(
-    epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]], *, by_view: bool = False
+    epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]], *, by_view: bool
 ) -> EpochQuality:
     """Return the quality check's verdict on an epoch.
 

@@ -29,9 +29,7 @@ class UnitFacts(msgspec.Struct, frozen=True):
     bytes_stored: int | None = None  # encoded; as for `rows_stored`
 
 
-def list_units(
-    version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore | None = None
-) -> tuple[UnitFacts, ...]:
+def list_units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore | None) -> tuple[UnitFacts, ...]:
     """Return the units, in order.
 
     Args:

@@ -22,7 +22,6 @@ COMPILE = "`dbt compile --full-refresh`"
 
 class DbtMetadata(msgspec.Struct, frozen=True):
     dbt_schema_version: str = ""
-    dbt_version: str = ""
     invocation_id: str | None = None
     project_name: str | None = None
     adapter_type: str | None = None

@@ -97,7 +97,7 @@ def mode_of(call: Call) -> str | None:
     return "LEGACY" if any(call.params and (name, "false") in call.params for name in _SWITCHES) else call.mode
 
 
-def shape_text(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
+def shape_text(node: str, args: Iterable[str], result: str, mode: str | None) -> str:
     """A shape such as `Add(int,int)->int`. It contains the mode unless that is ANSI; LEGACY is never listed."""
     marked = node if mode in (None, "ANSI") else f"{node}[{mode}]"
     return f"{marked}({','.join(args)})->{result}"

@@ -15,7 +15,7 @@ from tussock.jobs.settings.deployed import changes_between, read_deployed, recor
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.branch import KEEP_MS, find_branch
 from tussock.statestore.meta.names import hash_of
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 if TYPE_CHECKING:
     from tussock.jobs.statements.deployment import Deployment
@@ -121,7 +121,7 @@ def follows_parent(at: PipelineStore, name: str) -> bool:
     return at.meta.branch(name).follows
 
 
-def bring_to_parent(at: PipelineStore, name: str, progress: Progress = no_progress) -> None:
+def bring_to_parent(at: PipelineStore, name: str, progress: Progress) -> None:
     """Bring a following branch to the epoch of its parent. Raises: BranchConflictError; as `run_pipeline_epochs`."""
     branch = open_branch(at, name)
     if branch.meta.follows and not was_adopted(branch.meta):
@@ -151,9 +151,7 @@ def _dropped_in(at: PipelineStore, name: str) -> tuple[str, ...]:
     return tuple(r.name for r in dropped if not any(is_fed_by(r, source) for source in gone))  # they go with it
 
 
-def build_in_parent(
-    at: PipelineStore, name: str, approved: str | None = None, progress: Progress = no_progress
-) -> "Deployment":
+def build_in_parent(at: PipelineStore, name: str, approved: str | None, progress: Progress) -> "Deployment":
     """Apply the files to the parent, and end the branch. The parent builds the views with its next epoch.
 
     Raises: FilesDifferError; as tussock.jobs.operations.deploy.apply.
@@ -166,9 +164,7 @@ def build_in_parent(
     return done
 
 
-def merge_into_parent(
-    at: PipelineStore, name: str, approved: str | None = None, progress: Progress = no_progress
-) -> Merge:
+def merge_into_parent(at: PipelineStore, name: str, approved: str | None, progress: Progress) -> Merge:
     """Let a store adopt the relations of its branch, publish the epoch, and end the branch.
 
     Brings the branch to the parent's epoch first. The parent computes no view. A repeated call continues an interrupted

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tussock.jobs.spark.class_archive import SUBMIT_OPTIONS, archive_of_python
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 ARCHIVE_TIMEOUT_S = 300.0
 
@@ -26,7 +26,7 @@ INSERT INTO orders VALUES (1, 1, timestamp'2026-01-01 08:00:00', 9.50), (2, 2, t
 """The input of the epochs: one statement of each kind, to load the classes of parsing, planning and execution."""
 
 
-def create_archive(*, only_missing: bool = False, progress: Progress = no_progress) -> bool:
+def create_archive(*, only_missing: bool, progress: Progress) -> bool:
     """Create the archive, and remove archives of other releases of Java and Spark. Returns whether one exists.
 
     `only_missing`: if none fits the installed Java and Spark.

@@ -10,8 +10,8 @@ def compare_pipelines(
     before: PipelineStore,
     after: PipelineStore,
     wanted: ComparisonOptions,
-    since: int | None = None,
-    until: int | None = None,
+    since: int | None,
+    until: int | None,
     *,
     progress: Progress,
 ) -> StoreDifference:

@@ -29,7 +29,7 @@ from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError, MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 from tussock.statestore.zones import tzinfo_of
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ def run_pipeline_epochs(
     at: PipelineStore,
     wish: Wish,
     where: Where,
-    progress: Progress = no_progress,
+    progress: Progress,
     *,
     runner: LevelRunner | None = None,
 ) -> RunResult:

@@ -32,7 +32,7 @@ def definition_in(folder: Path, name: str, environment: str | None = None) -> Fo
         return FolderEntry(name, None, err)
 
 
-def definitions_in(folder: Path, environment: str | None = None) -> Iterator[FolderEntry]:
+def definitions_in(folder: Path, environment: str | None) -> Iterator[FolderEntry]:
     """Load each pipeline of a folder, by name. An error in one does not affect the others.
 
     `environment`: as in `load_pipeline`.

@@ -13,7 +13,7 @@ from tussock.jobs.quality.record import (
     QualityRecord,
     require_judged,
 )
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 
 def publish_checked_epoch(at: PipelineStore, epoch: int) -> Publication:
@@ -36,7 +36,7 @@ def publish_checked_epoch(at: PipelineStore, epoch: int) -> Publication:
     return publication_of(at.meta, epoch, record)
 
 
-def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unchecked: str = "") -> int | None:
+def publish_newest(at: PipelineStore, progress: Progress, *, unchecked: str = "") -> int | None:
     """Publish the newest committed epoch to readers as far as it passes the quality check, and to published tables.
 
     The quality check judges it first, unless the current suites have done so.

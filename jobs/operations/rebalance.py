@@ -37,9 +37,7 @@ def measure_units(at: PipelineStore) -> tuple[UnitShare, ...]:
     return upkeep.plan_rebalance(upkeep.measure_loads(at.meta)).before
 
 
-def plan_moves(
-    at: PipelineStore, units: int | None, target: float | None, approved: str | None = None
-) -> PlannedRebalance:
+def plan_moves(at: PipelineStore, units: int | None, target: float | None, approved: str | None) -> PlannedRebalance:
     """Plan moves: to another number of units, or away from units that carry more than `target` times the mean.
 
     Args:

@@ -16,7 +16,7 @@ from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restatement, Restating
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 _EVERYTHING = "*"
 
@@ -43,7 +43,7 @@ def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
         return restating.count_rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
 
 
-def restate_source(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> RunResult:
+def restate_source(at: PipelineStore, restating: Restating, progress: Progress) -> RunResult:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
     what = f"restate {restating.restatement.source}"

@@ -10,7 +10,7 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import Runner, is_local_master
 from tussock.jobs.wire.flush_policy import FlushPolicy
-from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.progress import Progress
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -28,7 +28,7 @@ class Where(Enum):
 
 
 @contextmanager
-def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = no_progress) -> Iterator[LevelRunner]:
+def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress) -> Iterator[LevelRunner]:
     """Yield the runner of a run, and stop Spark at the end if the runner started it.
 
     Args:

@@ -86,7 +86,7 @@ def check_published(at: PipelineStore, sink: str | None = None) -> "tuple[TableC
     return tuple(check for settings in sinks_of(at, sink) for check in check_tables(at.meta, settings))
 
 
-def sinks_of(at: PipelineStore, name: str | None = None) -> Sequence[PublishSettings]:
+def sinks_of(at: PipelineStore, name: str | None) -> Sequence[PublishSettings]:
     """Return all sinks of the pipeline, or the one of this name.
 
     Raises: PipelineError, UnknownSinkError; BranchWritesOutsideError, because the tables are those of the parent.

@@ -62,10 +62,10 @@ def query_frame(
     sql: str,
     relations: Collection[str],
     time_zone: str,
-    at: Sequence[RelationAt] = (),
-    version_of: VersionOf = _own_version,
-    parts: Mapping[str, ViewPart] = _WHOLE,
-    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
+    at: Sequence[RelationAt],
+    version_of: VersionOf,
+    parts: Mapping[str, ViewPart],
+    in_flight: RowsInFlight,
 ) -> DataFrame:
     """Return the query over the rows of `relations` in `sight`, in its own Spark session without name clashes.
 
@@ -111,8 +111,8 @@ def query_session(
     sight: Sight,
     relations: Collection[str],
     time_zone: str,
-    at: Sequence[RelationAt] = (),
-    version_of: VersionOf = _own_version,
+    at: Sequence[RelationAt],
+    version_of: VersionOf,
     parts: Mapping[str, ViewPart] = _WHOLE,
     in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> SparkSession:

@@ -181,7 +181,7 @@ def scan_ordered(
     version: HummockVersion,
     relation: Relation,
     epoch: int,
-    part: ViewPart = ALL,
+    part: ViewPart,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
     """See `scan_relation`; the rows of all these vnodes are in one order, the stored key's."""
@@ -203,26 +203,8 @@ def scan_stored(
     yield from open_table(objects, version, stored_table(relation), epoch, in_flight.buffer()).scan(vnodes=vnodes)
 
 
-def scan_changed(
-    objects: ObjectStore,
-    version: HummockVersion,
-    relation: Relation,
-    since: int,
-    epoch: int,
-    vnodes: Sequence[int] | None = None,
-) -> Iterator[pa.Table]:
-    """Read the relation's rows at `epoch` that were written after `since`.
-
-    As `scan_relation`; the cost depends only on the amount of changes.
-    """
-    table = open_table(objects, version, stored_table(relation), epoch)
-    names = [c.name for c in relation.columns]
-    for rows in table.read_written(since, columns=tuple(range(len(names))), vnodes=vnodes):
-        yield rows.rename_columns(names)
-
-
 def relation_rows(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, most: int, since: int | None = None
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, most: int
 ) -> pa.Table | None:
     """Read the rows of `relation_frame` in this process, in its order; None if more than `most`, or `most` is 0."""
     if most == 0:
@@ -231,12 +213,7 @@ def relation_rows(
     parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
     row_count = 0
     for vnodes in _vnodes_by_unit(version):
-        scan = (
-            scan_relation(objects, version, relation, epoch, vnodes)
-            if since is None
-            else scan_changed(objects, version, relation, since, epoch, vnodes)
-        )
-        for rows in scan:
+        for rows in scan_relation(objects, version, relation, epoch, vnodes):
             parts.append(rows)
             if (row_count := row_count + rows.num_rows) > most:
                 return None
@@ -262,7 +239,7 @@ def scan_changes(
     Rows that differ only in columns that are not read are returned as they are, as an equal delete and insert: the
     caller nets them over all vnodes (`net_of_changes`), unless `has_whole_key`.
 
-    Requires, cost: as `scan_changed`.
+    Requires: as `scan_relation`. Cost: only the amount of changes counts.
     """
     table = open_table(objects, version, stored_table(relation), until)
     places = tuple(range(len(relation.columns))) if columns is None else tuple(columns)
@@ -304,7 +281,6 @@ def relation_frame(
     version: HummockVersion,
     relation: Relation,
     epoch: int,
-    since: int | None = None,
     hidden: bool = False,
     in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> "DataFrame":
@@ -314,7 +290,6 @@ def relation_frame(
     when the frame is used, with one partition per parallel unit.
 
     Args:
-        since: a readable epoch; only rows written after it are returned, as they are at `epoch`.
         hidden: also return the hidden columns, after the others; all are named c0, c1, …
         in_flight: changes to include, if `epoch` is in flight.
 
@@ -323,15 +298,13 @@ def relation_frame(
     """
     stored = stored_table(relation)
     columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
-    if since is not None:
-        return _scan_frame(spark, store_uri, version, relation, columns, partial(_scan_changed, relation, since, epoch))
     changes = in_flight.only_table(stored.table_id)
     scan = partial(_scan_rows, relation, epoch, hidden, changes)
     return _scan_frame(spark, store_uri, version, relation, columns, scan, more_bytes=changes.nbytes)
 
 
 def ordered_frame(
-    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: ViewPart = ALL
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: ViewPart
 ) -> "DataFrame":
     """Return rows of an ordered view in the order of its key, in one partition or one per unit.
 
@@ -382,12 +355,6 @@ def _scan_rows(
     vnodes: Sequence[int],
 ) -> Iterator[pa.Table]:
     return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes, in_flight)
-
-
-def _scan_changed(
-    relation: Relation, since: int, epoch: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
-) -> Iterator[pa.Table]:
-    return scan_changed(objects, version, relation, since, epoch, vnodes)
 
 
 def _in_order(

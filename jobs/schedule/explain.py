@@ -50,7 +50,7 @@ def explain_relations(catalog: Catalog, relations: Sequence[Relation], whole: Sc
 
 
 def planned_fragments(
-    catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None
+    catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None
 ) -> Sequence[ScheduledFragment]:
     """Return the fragments of relations and of everything that they read, in the order in which an epoch runs them.
 

@@ -45,7 +45,7 @@ class PipelineThereError(InputError):
         return f"{self.folder} already exists and was not changed. Choose another name, or remove the folder."
 
 
-def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None" = None) -> tuple[Path, ...]:
+def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None") -> tuple[Path, ...]:
     """Create `pipelines/name` atomically: from the template, or over the files of an inferred source.
 
     Args:

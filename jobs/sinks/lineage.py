@@ -44,7 +44,7 @@ class StoreHistory:
             self._known.add(epoch)
         return epoch in self._known
 
-    def objection_to(self, epoch: int, *, confirmed: bool, digest: str = "") -> str | None:
+    def objection_to(self, epoch: int, *, confirmed: bool, digest: str) -> str | None:
         """Return why a table at `epoch` cannot be updated; None if its rows belong to this store's epoch.
 
         Args:

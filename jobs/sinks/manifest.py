@@ -134,7 +134,7 @@ def newest_manifest(
     return None
 
 
-def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: PublishManifest | None = None) -> None:
+def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: PublishManifest | None) -> None:
     """Write a manifest, unless another publisher has: its manifest of the same epoch lists states of the same rows.
 
     Args:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
 from tussock.jobs.delta.delta_log import (
@@ -93,8 +91,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OPTIONS = ("path", KEY, CLONE_OF, *STORE_OPTIONS)
-Positions = npt.NDArray[np.int64]
-_INSERTS = pa.array(["insert", "update_postimage"])
 
 
 class DeltaTables(ChangingRows):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def rows_by_spark(
-    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: SnapshotCut | None = None
+    session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot, end: SnapshotCut | None
 ) -> "DataFrame":
     """Return the declared columns of all rows of a version, or of those before `end`.
 

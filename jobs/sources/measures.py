@@ -45,7 +45,7 @@ def open_file_bytes(file: PinnedFile, options: Mapping[str, str]) -> Iterator[Bi
 # --- text ---------------------------------------------------------------------------------------------------------
 
 
-def measure_text(file: PinnedFile, options: Mapping[str, str], separator: bytes = b"\n") -> FileRecords:
+def measure_text(file: PinnedFile, options: Mapping[str, str], separator: bytes) -> FileRecords:
     """FileRecords a text file, also a compressed one. A record ends with `separator`, or with the file.
 
     Cost: one read of the file, except of a small object, which may not have many lines.

@@ -272,7 +272,7 @@ def read_by_spark(
     more: Sequence[tuple[str, str]] = (),
     *,
     whole_records: bool = False,
-    hidden: Sequence[HiddenColumn] = (),
+    hidden: Sequence[HiddenColumn],
 ) -> "DataFrame":
     """Read pinned files with Spark's reader only, as a table with the source's columns and the hidden ones.
 

@@ -282,7 +282,7 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
 
 
 def renamed_rows(
-    schema: TableSchema, taken: StorageTable, moves: Sequence[tuple[str, str]], more: SealedBatch | None = None
+    schema: TableSchema, taken: StorageTable, moves: Sequence[tuple[str, str]], more: SealedBatch | None
 ) -> SealedBatch:
     """Return the rows that rename the taken files in folders that moved, ready for ingest.
 

@@ -45,7 +45,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
-from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
+from tussock.jobs.reading.reader import RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.zone_errors import UnknownZoneError, ZoneRulesDifferError
 from tussock.jobs.sources.describe import describe_source, place_source
@@ -330,7 +330,7 @@ class StatementMaker:
         bound: Query | BoundInsertSelect,
         version: HummockVersion,
         sight: Sight,
-        in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
+        in_flight: RowsInFlight,
     ) -> "DataFrame":
         """The rows of a SELECT over a sight."""
         from tussock.jobs.reading.ordered_query import ordered_parts

@@ -235,7 +235,7 @@ def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
     return run_pieces
 
 
-def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = None) -> Runner:
+def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None) -> Runner:
     """Return a runner that merges pieces as tasks of one Spark job. Workers read and write the store directly.
 
     A running job counts as progress, because Spark ends tasks that hang.

@@ -113,20 +113,6 @@ def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: RuledZone, runner:
         return after
 
 
-def inputs_of(catalog: Catalog, view: str) -> tuple[Relation, ...]:
-    """The tables, sources and views that a view reads directly, also through plain views."""
-    by_id = {relation.id: relation for relation in catalog.live_relations()}
-    relation_by_id: dict[int, Relation] = {}
-    pending = [find_relation(catalog, view)]
-    while pending:
-        for relation in (by_id[i] for i in pending.pop().depends_on if i in by_id):
-            if relation.kind is RelationKind.PLAIN_VIEW:
-                pending.append(relation)
-            elif relation.kind is not RelationKind.FUNCTION:
-                relation_by_id[relation.id] = relation
-    return tuple(r for r in catalog.live_relations() if r.id in relation_by_id)
-
-
 @dataclass(slots=True)
 class _Running:
     test: ViewTest

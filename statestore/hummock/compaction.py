@@ -55,7 +55,6 @@ from tussock.statestore.vnode import one_array
 WINDOW_BYTES = 64 << 20
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step
 _CHUNK_BYTES = 16 << 20
-_CUT_BLOCKS = 256  # tables with more blocks in a piece start a block at each border of a unit or vnode group
 _SNAP = 8  # an SST ends at a border from 7/8 of its target size, and anywhere from 9/8
 _INDEX_BYTES = 64 << 20  # cache of opened footers per piece
 

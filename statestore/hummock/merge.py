@@ -329,7 +329,7 @@ def _read_ahead(cursors: Sequence[RunCursor]) -> None:
             cursor.read_window()
 
 
-def row_bits(section: OpenSection, columns: Sequence[str] | None = None) -> int | None:
+def row_bits(section: OpenSection, columns: Sequence[str] | None) -> int | None:
     """Bits of a decoded row with these columns (None: all); None if they depend on the row's values."""
     row = [field for field in section.reader.row_schema if columns is None or field.name in columns]
     bits = 0

@@ -21,8 +21,6 @@ from tussock.statestore.meta.version import SstInfo
 SAMPLE = 64  # blocks per table
 _AT_ONCE = 64  # SSTs per fetch of footers
 
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class TableBytes:

@@ -419,24 +419,6 @@ class HummockStore:
             if net.num_rows:
                 yield net
 
-    def read_written(
-        self,
-        table_id: int,
-        first: bytes | None,
-        last: bytes | None,
-        since: int,
-        until: int,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.Table]:
-        """The rows of first … last at `until` that were written after `since`, even if the row before was equal.
-
-        Requires, yields: like `read_changes`, without `weight`.
-        Cost: that of `read_changes` without the read at `since`, whose keys can be spread over all blocks.
-        """
-        for keys, put, after in self.read_entries(table_id, first, last, since, until, columns):
-            if put.any():
-                yield after.add_column(0, KEY, keys).filter(pa.array(put))
-
     def read_entries(
         self,
         table_id: int,
@@ -448,7 +430,7 @@ class HummockStore:
     ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
         """The newest entry of each key written in between: keys, whether it is a put, and its row (null for a delete).
 
-        Requires, batches and cost: like `read_written`.
+        Requires and batches: like `read_changes`. Cost: as there, without the read at `since`.
         """
         self.require_readable(since)
         self.require_readable(until)

@@ -25,7 +25,7 @@ def allot_epoch(above: int, clock_ms: int, attempt: int = 0) -> int:
 _BETWEEN_BITS = 6
 
 
-def allot_between(above: int, attempt: int = 0) -> int:
+def allot_between(above: int, attempt: int) -> int:
     """Assign an epoch above `above` within its millisecond: of a branch, before the next epoch of its parent.
 
     A thousand such epochs fit between two of the parent. Like `allot_epoch`, no epoch is assigned twice.

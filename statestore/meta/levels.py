@@ -131,7 +131,7 @@ def move_objection(
 
 
 def conflict_of(
-    version: HummockVersion, inputs: Sequence[LevelInput], target: int, ranges: Sequence[KeyRange] = ()
+    version: HummockVersion, inputs: Sequence[LevelInput], target: int, ranges: Sequence[KeyRange]
 ) -> CompactionTask | None:
     """An open task that a new task on these inputs would conflict with, or None. Requires: no `merge_objection`."""
     if not version.tasks:

@@ -108,7 +108,7 @@ def payload_name(data: bytes) -> str:
     return PAYLOADS + hash_of(data)
 
 
-def pin_name(epoch: int, holder: str, renewal: int = 0) -> str:
+def pin_name(epoch: int, holder: str, renewal: int) -> str:
     return f"{pins_on(epoch)}{hash_of(holder.encode())}-{renewal:06}.json"
 
 

@@ -92,7 +92,7 @@ def open_object_store(uri: str) -> ObjectStore:
     )
 
 
-def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+def open_s3(bucket: str, prefix: str, options: Mapping[str, str] | None) -> ObjectStore:
     """Open a bucket as a store, or the objects below `prefix`. Sends no request.
 
     Args:
@@ -158,7 +158,7 @@ def as_s3(store: ObjectStore) -> "S3ObjectStore | None":
     return store if module is not None and isinstance(store, module.S3ObjectStore) else None
 
 
-def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+def open_cloud(scheme: str, bucket: str, prefix: str, options: Mapping[str, str] | None) -> ObjectStore:
     """Open a bucket of Google's storage ("gs") or a container of Azure's ("az"), or the objects below `prefix`.
 
     Sends no request.
@@ -181,7 +181,7 @@ def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str,
     )
 
 
-def open_hdfs(authority: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+def open_hdfs(authority: str, prefix: str, options: Mapping[str, str] | None) -> ObjectStore:
     """Open a folder of HDFS. Sends no request.
 
     Args:

@@ -130,22 +130,6 @@ class StorageTable:
         self._store.require_readable(until)
         return self._read_changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
 
-    def read_written(
-        self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
-    ) -> Iterator[pa.Table]:
-        """This epoch's rows that were written after `since`, including rows that were rewritten unchanged.
-
-        These are the rows that `read_changes` returns with weight +1, and the rewritten unchanged rows.
-
-        Raises: the same as `read_changes`.
-        Cost: the blocks with a row written since. Independent of the table's size, because no rows are looked up.
-        """
-        schema, names = self._selected_schema(columns), self._column_names(columns)
-        for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
-            low, high = self.layout.range_of(first, end)
-            for part in self._store.read_written(self.layout.schema.table_id, low, high, since, self.epoch, names):
-                yield _conform_rows(part.remove_column(0), schema, part.num_rows)
-
     def _read_changes(
         self, since: int, until: int, columns: Sequence[int] | None, vnodes: Iterable[int]
     ) -> Iterator[ChangedRows]:
@@ -182,7 +166,7 @@ class StorageTable:
         return FoundRows(_conform_rows(rows, schema, len(keys)), exists)
 
     def read_prefixes(
-        self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
+        self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """`scan_prefix` by storage key prefixes. Returns (position of the prefix, storage key, row) of each row."""
         index, keys, rows = self._store.scan_prefix(

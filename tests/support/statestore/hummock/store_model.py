@@ -128,14 +128,6 @@ def assert_changes_agree(
     ]
     asked = f"changes of table {table} from {first!r} to {last!r} after {since} up to {until}"
     assert sorted(found, key=repr) == sorted(expected, key=repr), asked
-    written = [
-        (row.pop("key"), row)
-        for part in store.read_written(table, first, last, since, until)
-        for row in part.to_pylist()
-    ]
-    assert len({key for key, _ in written}) == len(written), f"a key was written twice: {asked}"
-    assert all(after.get(key) == row for key, row in written), f"written: {asked}"
-    assert {key for key, weight, _ in expected if weight > 0} <= {key for key, _ in written}, f"written: {asked}"
     return len(found)
 
 

@@ -76,21 +76,6 @@ def test_an_sst_without_changes_or_old_rows_of_the_interval_is_not_read(objects:
     assert all(name != old.name for _, name in counted.calls)
 
 
-def test_rows_that_were_written_are_found_without_a_look_at_the_rows_before(objects: ObjectStore) -> None:
-    counted = FaultyObjectStore(objects)
-    model = StoreModel(counted)
-    (old,) = model.commit(1, [sealed(1, rows(range(ROWS), 1))])
-    model.commit(2, [sealed(1, rows(range(100, 103), 2) | rows(range(300, 301), 1) | {key(200): None})])
-    counted.calls.clear()
-    found = [
-        (row["key"], row["n"]) for part in model.store().read_written(1, None, None, 1, 2) for row in part.to_pylist()
-    ]
-    assert sorted(found) == sorted([*((key(i), 2) for i in (100, 101, 102)), (key(300), 1)]), (
-        "the one that is as it was, too"
-    )
-    assert all(name != old.name for _, name in counted.calls)
-
-
 def test_both_epochs_have_to_be_readable(model: StoreModel) -> None:
     raised = msgspec.structs.replace(model.version, min_readable_epoch=2)
     store = HummockStore(model.objects, raised, BlockCache())
