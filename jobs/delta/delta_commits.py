@@ -16,7 +16,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tussock.jobs.delta.checkpoints import SIDECARS, newest_checkpoints, read_checkpoint
 from tussock.jobs.delta.delta_errors import DeltaLogError
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.local_disk import TemporaryFolder
@@ -79,13 +80,13 @@ def read_adds(objects: ObjectStore, folder: str, version: int) -> dict[str, Acti
     Raises DeltaLogError. Cost: a checkpoint, and the entries after it.
     """
     log = f"{folder}/{LOG}/"
-    parts: dict[int, list[str]] = {}
-    for info in objects.list(log):
-        stem, _, rest = info.name.removeprefix(log).partition(".checkpoint")
-        if rest.endswith(".parquet") and stem.isdecimal() and int(stem) <= version:
-            parts.setdefault(int(stem), []).append(info.name)
-    first = max(parts, default=-1)
-    adds = {add["path"]: add for name in parts.get(first, ()) for add in _checkpoint_adds(objects.get(name))}
+    names = (info.name.removeprefix(log) for info in objects.list(log))
+    first, checkpoints = newest_checkpoints(names, version)
+    adds = {}
+    if checkpoints:
+        for action in read_checkpoint(lambda name: objects.get(log + name), checkpoints[0], ("add.",)):
+            if add := action.get("add"):
+                adds[add["path"]] = {name: value for name, value in add.items() if value is not None}
     for number in range(first + 1, version + 1):
         if (actions := read_commit(objects, folder, number)) is None:
             raise DeltaLogError(f"{objects.uri}/{folder}", f"entry {commit_name(number)} is missing")
@@ -110,23 +111,15 @@ def write_checkpoint(location: "Location", folder: str, version: int) -> None:
     objects, log = location.objects, f"{folder}/{LOG}/"
     names = [info.name.removeprefix(log) for info in objects.list(log)]
     numbers = {name: int(name[:20]) for name in names if name[:20].isdecimal()}
-    last = max((numbers[name] for name in numbers if ".checkpoint." in name), default=-1)
-    wanted = [n for n in names if (last < numbers[n] <= version if n in numbers else n.startswith("_sidecars/"))]
-    wanted += [name for name in numbers if numbers[name] == last and ".checkpoint." in name]
+    last, checkpoints = newest_checkpoints(names, version)
+    wanted = [n for n in names if (last < numbers[n] <= version if n in numbers else n.startswith(f"{SIDECARS}/"))]
+    wanted += [name for checkpoint in checkpoints[:1] for name in checkpoint]
     with TemporaryFolder("checkpoint") as copy, ThreadPoolExecutor(_PARALLEL) as pool:
         local = LocalObjectStore(Path(copy))
         list(pool.map(lambda name: local.put(f"{LOG}/{name}", objects.get(log + name)), wanted))
         DeltaTable(copy).create_checkpoint()
         for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):  # the hint comes last
             objects.put(log + name, local.get(f"{LOG}/{name}"))
-
-
-def _checkpoint_adds(data: bytes) -> Iterator[Action]:
-    file = pq.ParquetFile(io.BytesIO(data))
-    for batch in file.iter_batches(columns=["add"]):
-        for add in pc.drop_null(batch.column(0)).to_pylist():
-            values = {name: value for name, value in add.items() if value is not None}
-            yield values | {name: dict(values[name]) for name in ("partitionValues", "tags") if name in values}
 
 
 def removal_of(add: Action, now_ms: int, *, data_change: bool = True) -> Action:
