@@ -49,6 +49,7 @@ _MAGIC = 1681511377
 _FRAME_BYTES = 8  # of the size and the checksum
 _ID_CHARACTERS = 20  # of a file's id in base 85
 _SIZED_COLUMNS = 32  # columns with statistics, as in Delta's default
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of Python's dates, since 1970
 _LONGEST_TEXT = 32  # longer ones would have to be cut, and a cut maximum is too small
 
 
@@ -175,10 +176,14 @@ def _bounds_of(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_string(kind)):
         return None
-    least, greatest = pc.min_max(column).as_py().values()
+    bounds = pc.min_max(column)
+    if pa.types.is_date(kind):  # Python has no dates before the year 1 and after 9999
+        first, last = bounds.values()
+        return None if first.value < _FIRST_DAY or last.value > _LAST_DAY else (str(first), str(last))
+    least, greatest = bounds.as_py().values()
     if pa.types.is_string(kind) and max(len(least), len(greatest)) > _LONGEST_TEXT:
         return None
-    return (str(least), str(greatest)) if pa.types.is_date(kind) else (least, greatest)
+    return least, greatest
 
 
 def parquet_bytes(rows: pa.Table) -> bytes:

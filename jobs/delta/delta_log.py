@@ -385,14 +385,20 @@ def _net_weights(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, 
     return (*masked, (plain, None)) if plain else masked
 
 
-def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    """Return a partition's value as a column. Raises pa.ArrowInvalid for a text that does not fit the type."""
+def partition_column(text: str | None, table_type: pa.DataType, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    """Return a partition's value as a column of type `kind`.
+
+    Args:
+        table_type: of the table's column, which may be narrower: the float 0.1 is not the double 0.1.
+
+    Raises pa.ArrowInvalid for a text that does not fit the type.
+    """
     if not text:
         value: pa.Scalar = pa.scalar(None, kind)
     elif pa.types.is_timestamp(kind):
         value = _parse_moment(text, kind)
     else:
-        value = pa.scalar(text, pa.string()).cast(kind)
+        value = pa.scalar(text, pa.string()).cast(table_type).cast(kind)
     return pa.chunked_array([pa.repeat(value, rows)], kind)
 
 
@@ -410,6 +416,8 @@ def _as_logged(partition: Mapping[str, Any] | None) -> dict[str, str | None]:
 def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, bytes):  # the package returns the text's bytes
+        return value.decode()
     if hasattr(value, "tzinfo"):
         return str(value.replace(tzinfo=None).isoformat(" "))
     return str(value)

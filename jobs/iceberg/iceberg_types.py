@@ -7,9 +7,10 @@ assigns them.
 
 import base64
 import datetime as dt
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,14 @@ import pyarrow.compute as pc
 from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import partition_column
 from tussock.statestore.nested import rebuild_leaves, relabel_column
-from tussock.statestore.types import array_name, map_name, struct_name
+from tussock.statestore.types import array_name, arrow_type, map_name, struct_name
 
 if TYPE_CHECKING:
     from pyiceberg.table.name_mapping import MappedField
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: The types without arguments whose names differ. Spark's Iceberg reads timestamps and UUIDs in the same way.
 _NAMES = {
     "long": "bigint",
@@ -197,12 +199,26 @@ def _missing(field_id: int) -> str:
 
 def constant_of_column(values: Iterable[tuple[int, str | None]], column: "NestedField") -> str | None:
     """Return the constant text of a column that a file may lack: its partition value, else its initial default."""
-    by_id, default = dict(values), column.initial_default
-    if column.field_id in by_id:
-        return by_id[column.field_id]
-    if isinstance(default, bytes):
-        return base64.b64encode(default).decode()  # as in the text of a partition
-    return None if default is None else str(default)
+    by_id = dict(values)
+    return by_id[column.field_id] if column.field_id in by_id else text_of_constant(column.initial_default)
+
+
+def text_of_constant(value: Any) -> str | None:
+    """Return a value of a partition, or a default value, as text for `constant_column`.
+
+    Moments are numbers, as in partitions: Python has no years before 1 and after 9999.
+    """
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dt.datetime():
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+            return str((moment - _EPOCH) // dt.timedelta(microseconds=1))
+        case dt.date():
+            return str((value - _EPOCH.date()).days)
+        case dt.time():
+            return str((dt.datetime.combine(_EPOCH, value, dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1))
+    return None if value is None else str(value)
 
 
 def constant_column(text: str | None, table_type: str, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
@@ -210,15 +226,21 @@ def constant_column(text: str | None, table_type: str, kind: pa.DataType, rows: 
 
     Args:
         text: from `constant_of_column`.
-        table_type: of the table's column, as in `type_text`.
+        table_type: of the table's column, as in `type_text` or in `type_in_files`.
         kind: the declared type.
     """
-    if text == "":  # NULL in Delta
+    if text is None:
+        value = pa.scalar(None, kind)
+    elif table_type == "string":
         value = pa.scalar(text, pa.string()).cast(kind)
-    elif text is not None and table_type == "binary":
-        value = pa.scalar(base64.b64decode(text), pa.binary()).cast(kind)
-    elif text is not None and pa.types.is_time(kind):
-        value = pa.scalar(dt.time.fromisoformat(text), pa.time64("us")).cast(kind)
+    elif table_type == "binary":  # a UUID has dashes, which base64 has not
+        value = pa.scalar(uuid.UUID(text).bytes if "-" in text else base64.b64decode(text), pa.binary()).cast(kind)
+    elif table_type == "date":
+        value = pa.scalar(int(text), pa.int32()).cast(pa.date32()).cast(kind)
+    elif table_type.startswith("timestamp"):
+        value = pa.scalar(int(text), pa.int64()).cast(kind)
+    elif pa.types.is_time(kind):
+        value = pa.scalar(int(text), pa.int64()).cast(pa.time64("us")).cast(kind)
     else:
-        return partition_column(None if text is None else text.removesuffix("+00:00"), kind, rows)
+        return partition_column(text, arrow_type(table_type), kind, rows)
     return pa.chunked_array([pa.repeat(value, rows)], kind)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tussock.jobs.iceberg.iceberg_errors import UnsupportedIcebergFeatureError
+from tussock.jobs.iceberg.iceberg_types import text_of_constant
 from tussock.jobs.iceberg.partition_texts import encode_partition
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def may_contain(self, path: str) -> bool:
         """Return whether position deletes may name a data file."""
-        return not self.low or self.low <= path <= self.high
+        return not self.low or not self.high or self.low <= path <= self.high
 
 
 class LakePiece(msgspec.Struct, frozen=True):
@@ -157,12 +158,14 @@ class TableFiles:
         come = [f for path, f in only_now.items() if path not in only_was]
         pieces = [LakePiece(f, ((-1, was.deletes_of(f)),)) for f in gone]
         pieces += [LakePiece(f, ((1, now.deletes_of(f)),)) for f in come]
+        # A file that was removed and added again has another sequence number, so other deletes apply.
+        stay = [(f, only_now[path]) for path, f in only_was.items() if path in only_now]
         if set(was.deletes) != set(now.deletes):
-            stay = {**was.files_of(was.common(now)), **{p: f for p, f in only_was.items() if p in only_now}}
-            for file in stay.values():
-                deleted, deletes = was.deletes_of(file), now.deletes_of(file)
-                if deleted != deletes:
-                    pieces.append(LakePiece(file, ((-1, deleted), (1, deletes))))
+            stay += [(f, f) for f in was.files_of(was.common(now)).values()]
+        for old, new in stay:
+            deleted, deletes = was.deletes_of(old), now.deletes_of(new)
+            if deleted != deletes:
+                pieces.append(LakePiece(new, ((-1, deleted), (1, deletes))))
         return pieces
 
     def read_manifests(self, manifests: Iterable["ManifestFile"]) -> list[LakeFile]:
@@ -174,23 +177,13 @@ class TableFiles:
         from tussock.jobs.iceberg.manifests import read_entries
 
         spec = self.table.metadata.specs()[manifest.partition_spec_id]
-        identities = {
-            field.source_id: (i, self._type_of(field.source_id))
-            for i, field in enumerate(spec.fields)
-            if str(field.transform) == "identity"
-        }
+        identities = {field.source_id: i for i, field in enumerate(spec.fields) if str(field.transform) == "identity"}
         files = [self._file_of(entry, spec.spec_id, identities) for entry in read_entries(self.table.io, manifest)]
         if any(str(field.transform) != "void" for field in spec.fields):
             return files
         return [msgspec.structs.replace(file, partition="") if file.content == _EQUALITY else file for file in files]
 
-    def _type_of(self, field_id: int) -> Any:
-        schemas = reversed(self.table.metadata.schemas)
-        return next((f.field_type for s in schemas for f in s.fields if f.field_id == field_id), None)
-
-    def _file_of(self, entry: Any, spec: int, identities: Mapping[int, tuple[int, Any]]) -> LakeFile:
-        from pyiceberg.transforms import IdentityTransform
-
+    def _file_of(self, entry: Any, spec: int, identities: Mapping[int, int]) -> LakeFile:
         data = entry.data_file
         fields = [data[i] for i in range(len(data))]
         partition = [data.partition[i] for i in range(len(data.partition))]
@@ -201,11 +194,7 @@ class TableFiles:
             raise UnsupportedIcebergFeatureError(self.name, f"a file in the format {form} ({data.file_path})")
         referenced, offset, length = fields[17:20]
         low, high = ((bounds or {}).get(_PATH_COLUMN, b"") for bounds in (data.lower_bounds, data.upper_bounds))
-        values = tuple(
-            (column, None if partition[i] is None else IdentityTransform().to_human_string(kind, partition[i]))
-            for column, (i, kind) in identities.items()
-            if kind is not None
-        )
+        values = tuple((column, text_of_constant(partition[i])) for column, i in identities.items())
         return LakeFile(
             data.file_path,
             form,

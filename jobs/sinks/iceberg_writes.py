@@ -7,14 +7,17 @@ therefore writes the same objects again.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -127,11 +130,12 @@ class TableWriter:
         pq.write_table(rows, sink, compression="zstd")
         data = sink.getvalue().to_pybytes()
         path = self._put(data, ".parquet")
-        schema = self.metadata.schema()
+        ids = parquet_path_to_id_mapping(self.metadata.schema())
+        footer = pq.read_metadata(pa.BufferReader(data))
         statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=pq.read_metadata(pa.BufferReader(data)),
-            stats_columns=compute_statistics_plan(schema, self.metadata.properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+            parquet_metadata=footer,
+            stats_columns=self._plan_statistics(footer, ids),
+            parquet_column_mapping=ids,
         )
         file = DataFile.from_args(
             self.metadata.format_version,
@@ -150,6 +154,16 @@ class TableWriter:
         values = encode_partition(partition[i] for i in range(len(partition)))
         note = FileNote(self.metadata.default_spec_id, values, len(data))
         return NewFile(file, keys, msgspec.json.encode(note).decode())
+
+    def _plan_statistics(self, footer: pq.FileMetaData, ids: Mapping[str, int]) -> dict[int, StatisticsCollector]:
+        """Return pyiceberg's plan of statistics. It has no bounds of moments that Python lacks, in the year 10000."""
+        plan = compute_statistics_plan(self.metadata.schema(), self.metadata.properties)
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        for column in (group.column(number) for group in groups for number in range(group.num_columns)):
+            if not _has_readable_bounds(column):
+                field_id = ids[column.path_in_schema]
+                plan[field_id] = replace(plan[field_id], mode=MetricsMode(MetricModeTypes.COUNTS))
+        return plan
 
     def _write_delete_file(self, deletes: Sequence[FileDeletes], spec: int, partition: str) -> DataFile:
         ordered = sorted(deletes, key=lambda of_file: of_file.file.path)
@@ -227,3 +241,14 @@ def _joined(parts: Sequence[RowsWithKeys]) -> RowsWithKeys:
         return parts[0]
     rows, keys = (pa.concat_tables([getattr(part, name) for part in parts]) for name in ("rows", "keys"))
     return RowsWithKeys(rows, keys)
+
+
+def _has_readable_bounds(column: pq.ColumnChunkMetaData) -> bool:
+    """Return whether Python has the bounds of a column."""
+    bounds = column.statistics
+    try:
+        if bounds is not None and bounds.has_min_max:
+            bounds.min, bounds.max  # noqa: B018 - the conversion fails
+    except OverflowError:
+        return False
+    return True

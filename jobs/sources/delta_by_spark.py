@@ -144,7 +144,8 @@ def _of_pieces(
             columns.append(f"{_pad_text(text, field.type, widths)} AS {quote_name(field.name)}")
             continue
         partition = pieces[0].partition or {}
-        value = partition_column(partition.get(column.stored, partition.get(column.name)), kind, 1)
+        logged = partition.get(column.stored, partition.get(column.name))
+        value = partition_column(logged, arrow_type(column.type), kind, 1)
         if column.char_note:
             value = pad_column(value, column.char_note)
         shown = frame_of(session, pa.table({"v": value})).selectExpr("CAST(v AS string)").collect()[0][0]

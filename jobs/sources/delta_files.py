@@ -246,7 +246,7 @@ def _chunk_of(source: CreateSource, part: DeltaPart, columns: Sequence[int], row
             if piece.partition is None:
                 raise LookupError(f"the log contains no partition values for the removed file {piece.path}")
             text = piece.partition.get(column.stored, piece.partition.get(column.name))
-            values[c] = partition_column(text, declared[c], rows.num_rows)
+            values[c] = partition_column(text, arrow_type(column.type), declared[c], rows.num_rows)
         if (column := stored[source.fields[c].name.lower()]).char_note:
             values[c] = pad_column(values[c], column.char_note, arrow_type(column.type))
         if holds_variant(declared[c]):

@@ -169,8 +169,8 @@ class CloudObjectStore(ServerObjectStore):
         self.requests.count_gets()
         try:
             data = obstore.get(self._client, full, options={"range": wanted}).bytes().to_bytes()
-        except (GenericError, NotSupportedError):
-            if start < self._fetch_facts(full)["size"] and start >= 0:
+        except (GenericError, NotSupportedError):  # also the errors of a server that has failed for a while
+            if max(start, 0) < self._fetch_facts(full)["size"]:
                 raise
             return b""  # the object ends before the range, or is empty
         self.requests.count_gets(len(data), requests=0)

@@ -1,10 +1,11 @@
-"""A folder of HDFS, through WebHDFS: the HTTP interface of name nodes and data nodes, or of an HttpFS server.
+"""A folder of HDFS, through WebHDFS: the HTTP interface of name nodes and data nodes.
 
     hdfs://namenode:8020/prefix?endpoint=http://namenode:9870      the default endpoint is port 9870 of the host
 
 A write goes to a temporary file next to its name and gets the name by a rename, with or without replacing. A file that
 `create(overwrite=false)` makes has its name before it has its bytes, so readers would see a part of it, and a writer
 that dies would leave the name taken for ever. A killed writer leaves a file `.put-…`, which no listing shows.
+An HttpFS server ignores how a rename treats an existing file, so it serves reads only.
 
 The user is HADOOP_USER_NAME, or the user of the process, as in Hadoop's simple authentication.
 """
@@ -45,6 +46,10 @@ _BACKOFF_S = 0.2
 _DIRECTORY = "DIRECTORY"
 _DENIED = ("AccessControlException", "SecurityException", "AuthenticationException", "AuthorizationException")
 _FULL = ("DSQuotaExceededException", "NSQuotaExceededException", "QuotaByStorageTypeExceededException")
+_WITHOUT_OPTIONS = (
+    "the server at {} ignores the options of a rename, as HttpFS does, so two writers could each believe that they had "
+    "created a file. Name WebHDFS of the name node in ?endpoint=…; HttpFS serves sources only"
+)
 _TRANSIENT = ("StandbyException", "RetriableException", "SafeModeException")
 
 
@@ -174,7 +179,9 @@ class HdfsObjectStore(ServerObjectStore):
         self.requests.count_put(len(data))
         try:
             self._ask_once("PUT", temporary, "CREATE", data, overwrite="false")
-            self._ask_once("PUT", temporary, "RENAME", destination=path, renameoptions=replacing)
+            renamed = self._ask_once("PUT", temporary, "RENAME", destination=path, renameoptions=replacing)
+            if renamed.body:  # whether a rename without options happened
+                raise BadStoreError(self.uri, _WITHOUT_OPTIONS.format(self._address.web))
         except BaseException:
             with suppress(OSError, http.client.HTTPException, _RefusedError):
                 self._delete_path(temporary)
@@ -196,12 +203,14 @@ class HdfsObjectStore(ServerObjectStore):
         entries = json.loads(body)["FileStatuses"]["FileStatus"]
         by_name = [(folder + one["pathSuffix"] + "/" * (one["type"] == _DIRECTORY), one) for one in entries]
         for name, status in sorted(by_name, key=lambda entry: entry[0].encode()):
+            if not status["pathSuffix"]:  # the folder is a file
+                return
             if name.endswith("/"):
                 is_wanted = name.startswith(prefix) or prefix.startswith(name)
                 if is_wanted and (start_after.startswith(name) or name.encode() > start_after.encode()):
                     yield from self._walk(name, prefix, start_after)
-            elif status["pathSuffix"].startswith(_TEMPORARY) or not status["pathSuffix"]:
-                continue  # of a writer, or the folder is a file
+            elif status["pathSuffix"].startswith(_TEMPORARY):
+                continue  # of a writer
             elif name.startswith(prefix) and name.encode() > start_after.encode():
                 yield _object_info(name, status)
 
@@ -219,6 +228,8 @@ class HdfsObjectStore(ServerObjectStore):
         return isinstance(err, self.client_errors) and self._judge_failed_write(err) is WriteFailure.UNKNOWN
 
     def _judge_failed_write(self, err: Exception) -> WriteFailure:
+        if isinstance(err, BadStoreError):
+            return WriteFailure.REFUSED
         if not isinstance(err, _RefusedError) or err.is_transient:
             return WriteFailure.UNKNOWN
         return WriteFailure.OTHER if err.kind == "FileAlreadyExistsException" else WriteFailure.REFUSED

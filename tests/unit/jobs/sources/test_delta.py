@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -691,3 +692,34 @@ def test_rows_outside_of_a_portion_are_dropped_if_their_whole_file_is_read(tmp_p
     for split in (decoded.split, Split(decoded.split.file)):
         one = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(decoded, split=split)))
         assert DeltaEngine().read(made, one, (0,)).rows.column(0).to_pylist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "values", "expected"),
+    [
+        (pa.float32(), "double", [0.1], [float(np.float32(0.1))]),  # as Spark casts the float
+        (pa.float32(), "float", [0.1, float("nan")], [float(np.float32(0.1)), float("nan")]),
+        (pa.binary(), "binary", [b"a", None], [b"\\u0061", None]),  # as the package writes it into the log
+    ],
+)
+def test_a_partition_value_is_one_value_in_the_snapshot_and_in_each_change(
+    tmp_path: Path, kind: pa.DataType, declared: str, values: list[Any], expected: list[Any]
+) -> None:
+    place, fields = tmp_path / "t", (Field("id", "bigint"), Field("p", declared))
+    view = CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1), fields))
+
+    def write(first: int) -> None:
+        ids = pa.array(range(first, first + len(values)), pa.int64())
+        write_deltalake(place, pa.table({"id": ids, "p": pa.array(values, kind)}), mode="append", partition_by=["p"])
+
+    write(0)
+    meta = new_store(tmp_path / "store")
+    append(meta, source(place, fields), view)
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
+    assert counted(rows(meta, "copy")) == counted(list(enumerate(expected)))
+    write(10)
+    DeltaTable(place).delete("id < 10")
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
+    assert counted(rows(meta, "copy")) == counted(list(enumerate(expected, 10)))

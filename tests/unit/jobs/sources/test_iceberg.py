@@ -8,7 +8,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
@@ -204,6 +205,28 @@ def test_equality_deletes_without_a_partition_reach_the_files_of_earlier_partiti
     append(meta, source(tmp_path / "lake"), COPY)
     advance(meta)
     assert rows(meta, "copy") == [(2, 2.0, "b")]
+
+
+def test_a_file_that_was_removed_and_added_again_has_rows_that_older_deletes_do_not_reach(tmp_path: Path) -> None:
+    """Equality deletes apply to older files only, and the file has a new sequence number."""
+    catalog = catalog_in(tmp_path / "lake")
+    table = catalog.create_table(NAME, rows_of().schema)
+    table.append(rows_of((1, 1.0, "a"), (2, 2.0, "b")))
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "lake"), COPY)
+    advance(meta)
+    commit_deletes(table, equal=pa.table({"id": [1]}))
+    (file,) = (entry["file_path"] for entry in table.inspect.data_files().to_pylist())
+    advance(meta)
+    assert rows(meta, "copy") == [(2, 2.0, "b")]
+    with table.transaction() as transaction, transaction.update_snapshot().delete() as delete:
+        delete.delete_by_predicate(AlwaysTrue())
+    table = catalog.load_table(NAME)
+    assert not table.inspect.data_files().num_rows
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as again:
+        again.append_data_file(parquet_file_to_data_file(table.io, table.metadata, file))
+    advance(meta)
+    assert rows(meta, "copy") == [(1, 1.0, "a"), (2, 2.0, "b")]
 
 
 def test_a_row_group_without_a_deleted_row_is_not_read(lake: Path, tmp_path: Path, monkeypatch: Any) -> None:

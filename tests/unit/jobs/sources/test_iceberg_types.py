@@ -11,7 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg import types as of
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, NestedField
 
 from tests.support.jobs.driver.embedded import append, new_store, rows
@@ -19,6 +23,7 @@ from tests.support.jobs.iceberg.tables import NAME, catalog_in, commit_deletes, 
 from tests.unit.jobs.sources.test_iceberg import advance, counted
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.sources.describe import describe_source
 from tussock.statestore.meta.store import MetaStore
 
@@ -86,6 +91,12 @@ def batch_of(schema: Schema, ids: list[int], values: list[Any]) -> pa.Table:
     )
 
 
+def copied_values(meta: MetaStore) -> pa.ChunkedArray:
+    version = meta.read_latest()
+    (relation,) = [r for r in version.catalog.live_relations() if r.name == "copy"]
+    return pa.concat_tables(scan_relation(meta.objects, version, relation, version.epoch)).column("x")
+
+
 def store_with_copy(folder: Path) -> MetaStore:
     """A store that has followed the table once, without declared columns."""
     source = describe_source(
@@ -151,3 +162,51 @@ def test_files_without_a_column_have_its_default(tmp_path: Path, kind: IcebergTy
     pq.write_table(pa.table({"id": [7]}, schema=old), path)
     commit_files(table, f"file://{path}", replaces=False)
     assert counted(rows_in(store_with_copy(tmp_path))) == counted([(7, in_view(default))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "partition"),
+    [
+        (of.StringType(), "at +00:00"),
+        (of.DateType(), 3_000_000),  # in the year 10183
+        (of.DateType(), -800_000),  # before the year 1
+        (of.TimestampType(), 253_402_300_800_000_000),  # in the year 10000
+        (of.DecimalType(9, 2), Decimal("-0.10")),
+        (of.FloatType(), 0.1),
+    ],
+)
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_partition_value_stays_as_it_is_also_if_python_has_no_such_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: IcebergType, partition: Any, adopted: bool
+) -> None:
+    """A file that a table has adopted lacks the columns of its partition."""
+    schema = Schema(NestedField(1, "id", of.LongType()), NestedField(2, "x", kind))
+    table = catalog_in(tmp_path / "lake").create_table(NAME, schema)
+    with table.update_spec() as update:
+        update.add_identity("x")
+    in_files = schema_to_pyarrow(table.schema(), include_field_ids=True)
+    column = pa.array([partition])
+    if pa.types.is_temporal(in_files.field("x").type):
+        column = column.cast(pa.int32() if isinstance(kind, of.DateType) else pa.int64())
+    rows_of_file = pa.table([pa.array([1]), column.cast(in_files.field("x").type)], schema=in_files)
+    path = tmp_path / "lake" / "warehouse" / "db" / "t" / "data" / "x.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows_of_file.drop_columns(["x"] if adopted else []), path)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(partition),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    file.spec_id = table.spec().spec_id
+    with (
+        monkeypatch.context() as patch,
+        table.transaction() as transaction,
+        transaction.update_snapshot().fast_append() as append_file,
+    ):
+        patch.setattr(IdentityTransform, "to_human_string", lambda *_, **__: "a")  # in pyiceberg's summary
+        append_file.append_data_file(file)
+    copied = copied_values(store_with_copy(tmp_path))
+    assert copied.equals(rows_of_file["x"].cast(copied.type))

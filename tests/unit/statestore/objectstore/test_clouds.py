@@ -5,6 +5,7 @@ import re
 from itertools import count
 
 import pytest
+from obstore.exceptions import GenericError
 
 from tests.support.cloud_servers import ACCOUNT, ACCOUNT_KEY, BUCKET
 from tests.support.lossy_proxy import LossyProxy
@@ -153,3 +154,18 @@ def test_a_wrong_key_is_an_access_error_and_a_missing_container_a_bad_store(
     with pytest.raises(AccessDeniedError):
         open_object_store(address).get("x")
     clouds._client_of.cache_clear()
+
+
+@pytest.mark.parametrize("offset", [0, -2])
+def test_a_server_that_fails_for_a_while_is_no_end_of_an_object(
+    google_endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    store = _store(google_endpoint, prefix)
+    store.put("x", b"abc")
+
+    def fail(*_: object, **__: object) -> None:
+        raise GenericError("Generic GCS error: Server returned error response, status code: 503")
+
+    monkeypatch.setattr(clouds.obstore, "get", fail)
+    with pytest.raises(ObjectStoreUnavailableError):
+        store.get_ranges("x", [(offset, 2)])

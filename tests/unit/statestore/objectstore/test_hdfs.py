@@ -1,13 +1,14 @@
 """The failures that only a server can have, for stores in HDFS: lost answers, refusals, writers that die."""
 
 from itertools import count
+from typing import Any
 
 import pytest
 
 from tests.support.lossy_proxy import LossyProxy
 from tussock.statestore.objectstore import hdfs
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, ObjectStoreUnavailableError
-from tussock.statestore.objectstore.hdfs import HdfsAddress
+from tussock.statestore.objectstore.hdfs import HdfsAddress, HdfsObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.objectstore.settled import ATTEMPTS
 
@@ -87,3 +88,31 @@ def test_webhdfs_is_on_the_port_of_the_name_node_unless_the_address_has_another_
     assert store.uri == "hdfs://nn:8020/a%20b?endpoint=https://gateway:14000"
     with pytest.raises(BadStoreError, match="unknown option user"):
         open_object_store("hdfs://nn/a?user=x")
+
+
+@pytest.mark.parametrize("write", ["put", "put_if_absent"])
+def test_a_server_that_ignores_the_options_of_a_rename_is_refused(
+    hdfs_endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """HttpFS answers with {"boolean": false} if the name exists, and keeps the other file."""
+    store = _store(hdfs_endpoint, prefix)
+    store.put("x", b"theirs")
+    ask = HdfsObjectStore._ask_once
+
+    def without_options(self: HdfsObjectStore, method: str, path: str, operation: str, *rest: Any, **more: Any) -> Any:
+        if operation != "RENAME":
+            return ask(self, method, path, operation, *rest, **more)
+        return hdfs._Answer(200, "", b'{"boolean":false}')
+
+    monkeypatch.setattr(HdfsObjectStore, "_ask_once", without_options)
+    with pytest.raises(BadStoreError, match="HttpFS"):
+        getattr(store, write)("x", b"mine")
+    assert store.get("x") == b"theirs"
+    assert [one.name for one in store.list("")] == ["x"]
+
+
+def test_a_file_in_the_place_of_a_folder_has_no_objects(hdfs_endpoint: str, prefix: str) -> None:
+    store = _store(hdfs_endpoint, prefix)
+    store.put("x", b"1")
+    assert not list(store.list("x/"))
+    assert not list(store.list("x/y"))
