@@ -78,7 +78,7 @@ from tussock.jobs.sources.listing import (
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import START, files_between, next_portion
+from tussock.jobs.sources.snapshot_cuts import files_between, next_portion
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -179,10 +179,11 @@ class DeltaTables(ChangingRows):
         """Pin the next portion of the first version. Cost: `next_portion`, and a HEAD request per file."""
         place = place_of_table(source)
         snapshot = self._first_snapshot(source, before)
-        start = START if before is None or before.end is None else before.end
+        start = None if before is None else before.end
         pieces = snapshot.list_pieces()
-        files = self._require_files(source, place, before, pieces[start.files :])
-        there = [*(PinnedFile(place.file_path(p.path), p.size, "", 0) for p in pieces[: start.files]), *files]
+        taken = 0 if start is None else start.files
+        files = self._require_files(source, place, before, pieces[taken:])
+        there = [*(PinnedFile(place.file_path(p.path), p.size, "", 0) for p in pieces[:taken]), *files]
         portion = next_portion(there, start, request, lambda file: measure_parquet(file, source.options))
         chosen = files_between(len(pieces), start, portion.end)
         pinned = PinnedVersions(
@@ -226,8 +227,8 @@ class DeltaTables(ChangingRows):
         before = newest_taken(taken)
         if before is None or before.end is not None:
             snapshot = self._first_snapshot(source, before)
-            start = START if before is None or before.end is None else before.end
-            nbytes = sum(p.size for p in pieces_between(snapshot.list_pieces(), start, None))
+            pieces = pieces_between(snapshot.list_pieces(), None if before is None else before.end, None)
+            nbytes = sum(p.size for p in pieces)
             newest = snapshot if before is None else place_of_table(source).read_snapshot()
             version = snapshot.version if newest is None else newest.version  # a held portion waits for its change
             return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, version, nbytes)),)

@@ -21,7 +21,7 @@ from tussock.jobs.sources.char_padding import pad_column, widths_of
 from tussock.jobs.sources.delta_files import pieces_between
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.sources.listing import open_file
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut
 from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 
@@ -107,7 +107,7 @@ def _of_files(
     stored = {column.name.lower(): column for column in snapshot.columns}
     fields = [(field, stored[field.name.lower()]) for field in source.fields]
     alike: dict[tuple[str, ...], list[Piece]] = {}
-    for piece in pieces_between(snapshot.list_pieces(), START, end):
+    for piece in pieces_between(snapshot.list_pieces(), None, end):
         is_alone = piece.weights[0][1] is not None or piece.rows is not None
         alike.setdefault((repr(piece.partition), piece.path if is_alone else ""), []).append(piece)
     frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]

@@ -45,7 +45,7 @@ from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, files_between, rows_between
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, files_between, rows_between
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -68,7 +68,7 @@ class PinnedVersions(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int
     nbytes: int  # of the files to read
     after: int | None = None  # None: the rows between `start` and `end`
-    start: SnapshotCut = START
+    start: SnapshotCut | None = None  # None: from the begin
     end: SnapshotCut | None = None  # None: to the end
     cost: int = 0  # bytes that an epoch counts for them; 0: `nbytes`
     only: tuple[str, ...] = ()  # during a read by Spark: the files that it reads
@@ -186,7 +186,7 @@ def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapp
     return snapshot.columns, sum_commits([c for c in commits if c is not None])
 
 
-def pieces_between(pieces: Sequence[Piece], start: SnapshotCut, end: SnapshotCut | None) -> list[Piece]:
+def pieces_between(pieces: Sequence[Piece], start: SnapshotCut | None, end: SnapshotCut | None) -> list[Piece]:
     """Return the pieces of a snapshot between two cuts."""
     return [
         msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, cut_of
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
 from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
@@ -60,6 +60,6 @@ def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
 
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
-    end = taken.end or START
+    end = taken.end or SnapshotCut()
     values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, *msgspec.structs.astuple(end))
     return seal_taken(schema, _COLUMNS, [values])

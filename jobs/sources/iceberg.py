@@ -72,7 +72,7 @@ from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, SnapshotPortion, next_portion
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, SnapshotPortion, next_portion
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.extras import extras_named
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -437,8 +437,8 @@ def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) 
     return pa.concat_tables(rows, promote_options="permissive")  # texts of few rows may be of a wider type
 
 
-def _start_of(before: IcebergTaken | None) -> SnapshotCut:
-    return START if before is None or before.end is None else before.end
+def _start_of(before: IcebergTaken | None) -> SnapshotCut | None:
+    return None if before is None else before.end
 
 
 def _next_portion(

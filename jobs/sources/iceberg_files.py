@@ -46,7 +46,7 @@ from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, files_between, rows_between
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, files_between, rows_between
 from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError
@@ -75,7 +75,7 @@ class PinnedSnapshots(msgspec.Struct, frozen=True, omit_defaults=True):
     nbytes: int  # of the data files to read
     columns: BoundColumns  # the fields that the declared columns mean
     after: int | None = None  # None: the rows between `start` and `end`
-    start: SnapshotCut = START
+    start: SnapshotCut | None = None  # None: from the begin
     end: SnapshotCut | None = None  # None: to the end
     cost: int = 0  # bytes that an epoch counts for them; 0: `nbytes`
 
@@ -217,7 +217,7 @@ def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots)
     return files.pieces_between(found[1], last)
 
 
-def pieces_between_cuts(pieces: Sequence[LakePiece], start: SnapshotCut, end: SnapshotCut | None) -> list[LakePiece]:
+def pieces_between_cuts(pieces: Sequence[LakePiece], start: SnapshotCut | None, end: SnapshotCut | None) -> list[LakePiece]:
     """Return the pieces of a snapshot between two cuts."""
     return [
         msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))

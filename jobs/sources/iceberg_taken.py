@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tussock.jobs.sources.snapshot_cuts import START, SnapshotCut, cut_of
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
 from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -93,5 +93,5 @@ def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
 def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
     of_table = (taken.number, taken.snapshot, taken.place, taken.table)
-    columns, end = msgspec.json.encode(taken.columns).decode(), taken.end or START
+    columns, end = msgspec.json.encode(taken.columns).decode(), taken.end or SnapshotCut()
     return seal_taken(schema, _COLUMNS, [(*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))])

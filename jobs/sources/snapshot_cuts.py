@@ -31,10 +31,7 @@ class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
     nbytes: int = 0
 
     def __bool__(self) -> bool:
-        return self != START
-
-
-START = SnapshotCut()
+        return bool(self.files or self.rows)
 
 
 def cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
@@ -50,19 +47,20 @@ class SnapshotPortion(msgspec.Struct, frozen=True):
 
 
 def next_portion(
-    files: Sequence[PinnedFile], start: SnapshotCut, request: PinRequest, measure: Callable[[PinnedFile], FileRecords]
+    files: Sequence[PinnedFile], start: SnapshotCut | None, request: PinRequest, measure: Callable[[PinnedFile], FileRecords]
 ) -> SnapshotPortion:
     """Return the next portion of a snapshot.
 
     Args:
         files: all files of the snapshot, in the order of their paths.
-        start: the end of the portion before.
+        start: the end of the portion before; None for the first one.
         measure: counts the records of a file and their decoded bytes.
 
     Raises: FileTooLargeError if a row costs more than an epoch may read.
 
     Cost: `measure` is called for the files whose stored bytes an epoch may read.
     """
+    start = start or SnapshotCut()
     waiting = files[start.files :]
     if request.most is None:
         return SnapshotPortion(None, sum(file.size for file in waiting))
@@ -84,16 +82,16 @@ def next_portion(
     return SnapshotPortion(None if end == len(files) else SnapshotCut(end), spent)
 
 
-def rows_between(place: int, start: SnapshotCut, end: SnapshotCut | None) -> tuple[int, int | None] | None:
+def rows_between(place: int, start: SnapshotCut | None, end: SnapshotCut | None) -> tuple[int, int | None] | None:
     """Return the first row to read of a file, and the row after the last one (None: all); None for the whole file."""
-    first = start.rows if place == start.files else 0
+    first = start.rows if start is not None and place == start.files else 0
     after = end.rows if end is not None and place == end.files else None
     return (first, after) if first or after is not None else None
 
 
-def files_between(count: int, start: SnapshotCut, end: SnapshotCut | None) -> range:
+def files_between(count: int, start: SnapshotCut | None, end: SnapshotCut | None) -> range:
     """Return the places of the files that have rows between two cuts. `count`: of all files."""
-    return range(start.files, count if end is None else end.files + bool(end.rows))
+    return range(0 if start is None else start.files, count if end is None else end.files + bool(end.rows))
 
 
 def _measure_file(file: PinnedFile, measure: Callable[[PinnedFile], FileRecords]) -> FileRecords:
