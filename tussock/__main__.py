@@ -1,8 +1,30 @@
 """The command `tussock`, also as `python -m tussock`."""
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
+from typing import NoReturn
+
+
+def run_command() -> NoReturn:
+    """Run the command line as a process of its own, and end the process.
+
+    The interpreter's own clean-up is left out, after all threads and atexit functions have ended: it frees every object
+    one by one, and DuckDB's binding prints a list of those that Python cannot free.
+    """
+    codes: list[int] = []  # empty after an unexpected error, which Python ends as always
+    atexit.register(lambda: _end_process(codes[0]) if codes else None)  # the first one, so that it runs last
+    codes.append(main())
+    sys.exit(codes[0])
+
+
+def _end_process(code: int) -> NoReturn:
+    with contextlib.suppress(OSError):  # a reader that has gone, as in `tussock query … | head`
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def main() -> int:
@@ -32,4 +54,4 @@ def _open_closed_streams() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command()
