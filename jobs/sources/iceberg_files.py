@@ -217,7 +217,9 @@ def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots)
     return files.pieces_between(found[1], last)
 
 
-def pieces_between_cuts(pieces: Sequence[LakePiece], start: SnapshotCut | None, end: SnapshotCut | None) -> list[LakePiece]:
+def pieces_between_cuts(
+    pieces: Sequence[LakePiece], start: SnapshotCut | None, end: SnapshotCut | None
+) -> list[LakePiece]:
     """Return the pieces of a snapshot between two cuts."""
     return [
         msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))

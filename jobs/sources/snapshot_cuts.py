@@ -47,7 +47,10 @@ class SnapshotPortion(msgspec.Struct, frozen=True):
 
 
 def next_portion(
-    files: Sequence[PinnedFile], start: SnapshotCut | None, request: PinRequest, measure: Callable[[PinnedFile], FileRecords]
+    files: Sequence[PinnedFile],
+    start: SnapshotCut | None,
+    request: PinRequest,
+    measure: Callable[[PinnedFile], FileRecords],
 ) -> SnapshotPortion:
     """Return the next portion of a snapshot.
 
