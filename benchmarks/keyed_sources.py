@@ -2,16 +2,18 @@
 
     python -m benchmarks keyed-sources
 
-* A dump of `--rows` rows in which 1,000 changed, against reading the file with DuckDB into Arrow.
+* A dump of `--rows` rows in which 1,000 changed, against reading the file with DuckDB into Arrow: CPU time, and the
+  greatest memory of the process during each epoch. `--memory` is `[epoch] memory`.
 * An upsert of 1,000 keys at each size of `--sizes`: the ratio to the smallest size. Budget: 1.3.
 """
 
 import argparse
-import resource
+import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.jobs.driver.embedded import append, new_store
+from tests.support.jobs.driver.embedded import append, new_store, open_store
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, KeyedBy
+from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
 
 BUDGET = 1.3
@@ -81,42 +84,82 @@ class Watch:
         self.seconds = Seconds(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def run_epoch(meta: MetaStore) -> tuple[Seconds, int]:
+def write_dump(path: str, rows: int, version: int) -> None:
+    """Write a dump in which CHANGED rows have a version."""
+    versions = np.zeros(rows, np.int64)
+    versions[(np.arange(CHANGED) * (rows // CHANGED))] = version
+    pq.write_table(table_of(np.arange(rows), versions), path)
+
+
+def read_by_duckdb(path: str) -> Seconds:
+    """Read a file into Arrow."""
+    with Watch() as watch:
+        duckdb.read_parquet(path).to_arrow_table()
+    return watch.seconds
+
+
+def reset_peak() -> None:
+    """Let the kernel measure the greatest memory of this process from now on."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_mb() -> int:
+    """The greatest resident memory since the last reset."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) >> 10
+
+
+def run_epoch(meta: MetaStore, memory: int | None = None) -> tuple[Seconds, int]:
     """Take the next file: the seconds, and the rows that views receive."""
     with Watch() as watch:
-        (summary,) = advance_store(LocalRunner(), meta)
+        (summary,) = advance_store(LocalRunner(FlushPolicy(memory=memory)), meta)
     return watch.seconds, summary.rows["customers"].rows_out
 
 
-def store_of(work: Path, changes: str, rows: int) -> tuple[MetaStore, Path]:
+def store_of(work: Path, changes: str, rows: int, memory: int | None = None) -> tuple[MetaStore, Path]:
     """A store with a source of this many rows, and a view over it."""
     folder = work / "in"
     folder.mkdir(parents=True)
-    pq.write_table(table_of(np.arange(rows), np.zeros(rows, np.int64)), folder / "000.parquet")
+    with another_process() as other:
+        other.submit(write_dump, str(folder / "000.parquet"), rows, 0).result()
     meta = new_store(work / "store", units=2)
     append(meta, source_at(folder, changes), CreateView("per_city", "SELECT …", _VIEW))
-    print(f"{changes} of {rows:,} rows: first epoch {run_epoch(meta)[0]}", flush=True)
+    reset_peak()
+    took, _ = run_epoch(meta, memory)
+    print(f"{changes} of {rows:,} rows: first epoch {took}, memory at most {peak_mb():,} MB", flush=True)
     return meta, folder
 
 
-def measure_dump(work: Path, rows: int) -> None:
-    """Print the seconds of a dump with CHANGED changes, and those of DuckDB."""
-    meta, folder = store_of(work, "snapshot", rows)
+def another_process() -> ProcessPoolExecutor:
+    """A process whose memory does not count."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def load_first_dump(work: str, rows: int, memory: int | None) -> None:
+    """Make the store: in another process, because a first load needs more memory than later dumps."""
+    store_of(Path(work), "snapshot", rows, memory)
+
+
+def measure_dump(work: Path, rows: int, memory: int | None) -> None:
+    """Print the seconds and the memory of a dump with CHANGED changes, and the seconds of DuckDB."""
     seconds, read = list[Seconds](), list[Seconds]()
+    with another_process() as other:
+        other.submit(load_first_dump, str(work), rows, memory).result()
+    meta = open_store(work / "store", "a later run")
     for n in range(1, 4):
-        version = np.zeros(rows, np.int64)
-        version[(np.arange(CHANGED) * (rows // CHANGED))] = n
-        path = str(folder / f"{n:03}.parquet")
-        pq.write_table(table_of(np.arange(rows), version), path)
-        with Watch() as watch:
-            duckdb.sql(f"SELECT * FROM '{path}'").to_arrow_table()
-        read.append(watch.seconds)
-        took, sent = run_epoch(meta)
+        path = str(work / f"in/{n:03}.parquet")
+        with another_process() as other:
+            other.submit(write_dump, path, rows, n).result()
+            read.append(other.submit(read_by_duckdb, path).result())
+        reset_peak()
+        took, sent = run_epoch(meta, memory)
         seconds.append(took)
-        print(f"  dump {n}: {took}, {sent:,} rows sent to views; DuckDB reads the file in {read[-1]}", flush=True)
+        print(
+            f"  dump {n}: {took}, memory at most {peak_mb():,} MB, {sent:,} rows sent to views; "
+            f"DuckDB reads the file in {read[-1]}",
+            flush=True,
+        )
     took, alone = Seconds.median_of(seconds), Seconds.median_of(read)
     print(f"  median {took}, DuckDB {alone}: {took.cpu / alone.cpu:.1f} x its CPU time")
-    print(f"  memory of the process at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10:,} MB")
 
 
 def measure_upserts(work: Path, rows: int) -> float:
@@ -139,10 +182,11 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the dump; 0: no dump")
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000_000, 10_000_000], help="keys before upserts")
+    parser.add_argument("--memory", type=int, default=512, help="[epoch] memory for dumps, in MB; 0: no limit")
     options = parser.parse_args(arguments)
     if options.rows:
         with tempfile.TemporaryDirectory(prefix="tussock-dumps-") as work:
-            measure_dump(Path(work), options.rows)
+            measure_dump(Path(work), options.rows, options.memory << 20 or None)
     medians = {}
     for rows in options.sizes:
         with tempfile.TemporaryDirectory(prefix="tussock-upserts-") as work:

@@ -39,6 +39,7 @@ from tussock.jobs.driver.sealed_tables import SealedTables, TablesInDriver
 from tussock.jobs.driver.slots import Slots
 from tussock.jobs.exchange.meeting import UnitsByHost
 from tussock.jobs.outside import world
+from tussock.jobs.spark.encryption import encrypts_files
 from tussock.jobs.spark.release import exchange_rows
 from tussock.jobs.spark.session import activated_session, epoch_session, tasks_done
 from tussock.jobs.spark.zones import ruled_by_jvm
@@ -239,11 +240,12 @@ def _by_level(spark: SparkSession, known: "Broadcast[EpochTask]", levels: Levels
     """
     task = levels.task
     frame: DataFrame | None = None
+    encrypts = encrypts_files(spark.sparkContext.getConf())
     for level in range(len(task.schedule.levels)):
         wanted = tables_read(task.schedule, level)
         buffered = [frame for number, one in enumerate(levels.unflushed) for frame in one.frames(number, wanted)]
         arriving = [*_read_sources(spark, levels, range(level, level + 1)), *buffered]
-        function = level_function(lambda: known.value, level, partition_of_this_task, report)
+        function = level_function(lambda: known.value, level, partition_of_this_task, report, encrypts=encrypts)
         frame = _make_stage(spark, task, level, task.unit_count, function, frame, arriving, barrier=False)
     assert frame is not None, "a plan has levels"
     return frame

@@ -53,6 +53,11 @@ class Mailbox:
         self._written = 0
         self._cipher = _FileCipher() if encrypts else None
 
+    @property
+    def encrypts(self) -> bool:
+        """Whether the file is encrypted."""
+        return self._cipher is not None
+
     def put_cells(self, level: int, batch: pa.RecordBatch) -> None:
         """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
         for unit, mine in split_cells(batch, np.asarray(batch.column(0))):

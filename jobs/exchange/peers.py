@@ -153,6 +153,11 @@ class Peers:
         return np.flatnonzero(self._owners == self.rank).tolist()
 
     @property
+    def encrypts_files(self) -> bool:
+        """Whether cells that go to the local disk are encrypted."""
+        return self._mailbox.encrypts
+
+    @property
     def process_count(self) -> int:
         """The number of processes."""
         return len(self._connections) + 1

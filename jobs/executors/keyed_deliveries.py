@@ -10,11 +10,12 @@ differ are written. An epoch reads whole deliveries (pinned_deliveries.py). One 
 the epoch that takes it back reads the one that counts then.
 
 Cost: a read of all rows for each epoch with a delivery; writes for the rows that differ.
-Memory: the rows that come, and two parts of _PART_ROWS rows.
+Memory: the rows of a part of the vnodes (jobs/task/vnode_parts.py), those of _PART_ROWS rows, and the rows that differ.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
+from tussock.jobs.executors.equal_rows import pair_equal_rows
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list, show_row
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
@@ -37,6 +39,7 @@ from tussock.statestore.vnode import one_array, vnodes_of
 
 _NONE = -1  # no delivery, or no row
 _PART_ROWS = 1 << 17  # present rows, or rows that come, that are compared at once
+_WHOLE_PARTS = 4  # so many times more rows that come are compared without dividing them by vnode
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -146,8 +149,8 @@ class KeyedDeliveriesExecutor:
     """Replaces the rows of one actor's keys.
 
     The present rows are read once, in the order of vnodes. They are compared in parts of a few vnodes, with the rows
-    that come for these. So only a part of the present rows is in memory, and the numbering of its keys works in the
-    CPU's cache. For 10 million keys at once, it took most of an epoch.
+    that come for these. So only a part of the rows is in memory, and the numbering of its keys works in the CPU's
+    cache. For 10 million keys at once, it took most of an epoch. Equal rows leave before the rest is numbered.
 
     Invariant: the sum of all output chunks is the content of `rows` on these vnodes.
     """
@@ -167,14 +170,15 @@ class KeyedDeliveriesExecutor:
         if not begun.num_rows:
             return empty_chunk(self._node.types)
         scopes = self._number_scopes(begun)
-        come = self._as_rows(chunk.columns[: len(self._node.types)]).combine_chunks()
-        files = chunk.column(len(self._node.types)).to_numpy()
         none = self._schema.empty_table()
         difference = _Difference([none], [none], [none])
         self._actor.counters.update(present=0, deleted=0)
-        for present, places in self._divide_rows(come):
-            self._compare_part(present, take_rows(come, places), scopes, scopes.ranks_of(files[places]), difference)
-        del come
+        for vnodes, rows in self._parts_of(chunk):
+            come = self._as_rows(rows.columns[: len(self._node.types)]).combine_chunks()
+            ranks = scopes.ranks_of(rows.column(len(self._node.types)).to_numpy())
+            for present, places in self._divide_rows(come, vnodes):
+                some, of_some = (come, ranks) if places is None else (take_rows(come, places), ranks[places])
+                self._compare_part(*self._without_equals(present, some, of_some, scopes), scopes, difference)
         removed, new = pa.concat_tables(difference.removed), pa.concat_tables(difference.new)
         self._rows.delete_rows(removed)
         self._rows.insert_rows(new)
@@ -183,13 +187,32 @@ class KeyedDeliveriesExecutor:
     def _as_rows(self, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
         return conform_rows(pa.table(list(columns), names=self._schema.names), self._schema)
 
-    def _divide_rows(self, come: pa.Table) -> Iterator[tuple[pa.Table, Positions]]:
-        """Yield the present rows of some vnodes, and the places of the rows that come for these."""
+    def _parts_of(self, chunk: pa.Table) -> Iterator[tuple[Sequence[int], pa.Table]]:
+        """Yield ranges of the actor's vnodes, and the rows that come for each."""
+        if self._actor.parts is None:
+            yield self._actor.vnodes, chunk
+            return
+        of_rows = self._vnodes_of(chunk)
+        for vnodes, rows in self._actor.parts():
+            mine = [v for v in self._actor.vnodes if v in vnodes]
+            rest = chunk.filter(pa.array((of_rows >= vnodes.start) & (of_rows < vnodes.stop)))
+            if mine:
+                yield mine, rest if rows is None else pa.concat_tables([rows, rows_of(rest)])
+
+    def _divide_rows(self, come: pa.Table, mine: Sequence[int]) -> Iterator[tuple[pa.Table, Positions | None]]:
+        """Yield the present rows of some of the vnodes, and the places of the rows that come for these; None: all."""
+        scanned = map(self._as_rows, (rows.columns for rows in self._rows.scan(mine, _PART_ROWS)))
+        first = [self._schema.empty_table()]
+        while sum(rows.num_rows for rows in first) <= _PART_ROWS and (rows := next(scanned, None)) is not None:
+            first.append(rows)
+        if rows is None and come.num_rows <= _WHOLE_PARTS * _PART_ROWS:
+            yield pa.concat_tables(first), None
+            return
         vnodes = self._vnodes_of(come)
         order = np.argsort(vnodes, kind="stable")
         ends = np.cumsum(np.bincount(vnodes, minlength=self._actor.vnode_count))
         start, waiting = 0, [self._schema.empty_table()]
-        for rows in map(self._as_rows, (rows.columns for rows in self._rows.scan(self._actor.vnodes, _PART_ROWS))):
+        for rows in chain(first[1:], scanned):
             of_rows = self._vnodes_of(rows)
             last = int(of_rows[-1])  # the next rows may be of this vnode too
             if cut := int(np.searchsorted(of_rows, last)):
@@ -260,8 +283,24 @@ class KeyedDeliveriesExecutor:
             columns = [pa.array(np.repeat(places, len(chosen))), *(c.take(pa.array(copies)) for c in (*rows, at))]
             write(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]))
 
+    def _without_equals(
+        self, present: pa.Table, come: pa.Table, rank: Positions, scopes: _Scopes
+    ) -> tuple[pa.Table, pa.Table, Positions]:
+        """End the rows that a delivery repeats: most rows of most deliveries.
+
+        Requires: as in `_compare_part`. Returns the others, as its arguments. Cost: one hash pass.
+        """
+        whole = not self._node.scope and (rank == scopes.now[0]).all() and bool(scopes.replaced[0])
+        if not whole or not present.num_rows or not come.num_rows:
+            return present, come, rank
+        of_present, of_come = pair_equal_rows(present, come, self._node.key)
+        self._actor.counters.update(present=len(of_present))
+        stays, comes = np.ones(present.num_rows, np.bool_), np.ones(come.num_rows, np.bool_)
+        stays[of_present], comes[of_come] = False, False
+        return present.filter(pa.array(stays)), come.filter(pa.array(comes)), rank[comes]
+
     def _compare_part(
-        self, present: pa.Table, come: pa.Table, scopes: _Scopes, rank: Positions, difference: _Difference
+        self, present: pa.Table, come: pa.Table, rank: Positions, scopes: _Scopes, difference: _Difference
     ) -> None:
         """Add the difference of some vnodes' rows.
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -74,6 +74,13 @@ def _no_rows(name: str) -> pa.Table:
     raise KeyError(name)
 
 
+class VnodePart(NamedTuple):
+    """The inserted rows of an input whose vnodes are in a range, without weights; None: there are none."""
+
+    vnodes: range
+    rows: pa.Table | None
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The context in which an executor runs."""
@@ -87,6 +94,8 @@ class Actor:
     moment_before: int = 0  # value of now() in views in the previous epoch, Unix microseconds
     moment: int = 0  # the same for this epoch
     counters: Counter[str] = field(default_factory=Counter)  # that an executor reports to the driver
+    # Further rows of its first input, if these are many, in parts that cover all vnodes. Call it once.
+    parts: Callable[[], Iterator[VnodePart]] | None = None
 
 
 class Executor(Protocol):

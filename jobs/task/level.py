@@ -6,6 +6,7 @@ nothing for an epoch that cannot be committed.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.task.opened import measure_work
 from tussock.jobs.task.unit import Unit
+from tussock.jobs.task.vnode_parts import PartCells
 from tussock.jobs.wire.cell import Address, Mail, Route, addresses_of, make_cells
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.measured import Report, not_measured
@@ -24,7 +26,12 @@ CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  #
 
 
 def level_function(
-    task: "Callable[[], EpochTask]", level: int, unit_number: Callable[[], int], report: Report = not_measured
+    task: "Callable[[], EpochTask]",
+    level: int,
+    unit_number: Callable[[], int],
+    report: Report = not_measured,
+    *,
+    encrypts: bool = False,
 ) -> CellFunction:
     """The function that runs one level's actors on one unit.
 
@@ -32,6 +39,7 @@ def level_function(
         task: returns the epoch's task.
         unit_number: returns the unit. In Spark, the exchange puts its cells into the partition with that number.
         report: called with the measurement at the end, unless the level fails.
+        encrypts: whether cells that go to the local disk are encrypted.
     """
 
     def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,6 +49,7 @@ def level_function(
         inbox: dict[Address, list[bytes]] = {}
         sealed: list[tuple[int, bytes]] = []  # MemTables of earlier levels, still encoded: (table id, chunk)
         failed = False
+        parts = PartCells(known.vnode_count, encrypts=encrypts)
         arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule)
         for batch in chain(_cells_of_driver(known, unit, route, last), arriving):
             addresses = addresses_of(batch)
@@ -52,13 +61,17 @@ def level_function(
                     failed = True
                     if not route.is_passed_on(address):
                         yield from announce_failure(batch.column(3)[i].as_py(), range(known.unit_count))
+                elif address.is_part and route.is_read(address):
+                    parts.put_cell(address, batch.slice(i, 1))
                 elif route.is_read(address):
                     inbox.setdefault(address, []).append(batch.column(3)[i].as_py())
                 elif route.gathers and address.fragment == Mail.SEALED:
                     sealed.append((address.input, batch.column(3)[i].as_py()))
-        if (inbox or sealed) and not failed:
-            with process_row_cache().defer_publications(), working_on(epoch=known.epoch, level=level, unit=unit):
-                yield from measure_work(Unit(known, level, unit, inbox, sealed).run(), known.store_uri, unit, report)
+        with closing(parts):
+            if (inbox or sealed or parts.has_parts()) and not failed:
+                with process_row_cache().defer_publications(), working_on(epoch=known.epoch, level=level, unit=unit):
+                    actors = Unit(known, level, unit, inbox, sealed, parts)
+                    yield from measure_work(actors.run(), known.store_uri, unit, report)
 
     return run_level
 

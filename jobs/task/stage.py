@@ -5,6 +5,7 @@ their units, and waits until all others have done so. The last stage ends with t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -90,7 +91,8 @@ def _run_levels(
     done = 0
     for level in levels:
         for unit in peers.units:
-            run = level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
+            number, encrypts = partial(int, unit), peers.encrypts_files
+            run = level_function(lambda: task, level, number, report, encrypts=encrypts)
             for batch in attempt(unit, run, peers.take_cells(level, unit)):
                 if level == last:
                     yield batch

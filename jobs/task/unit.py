@@ -8,7 +8,7 @@ the upload of SSTs, which are named after their content.
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -38,7 +38,7 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import ScheduledFragment, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
-from tussock.jobs.sources.keyed import is_keyed, records_of
+from tussock.jobs.sources.keyed import is_keyed, records_of, takes_whole_deliveries
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
@@ -52,6 +52,7 @@ from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
 from tussock.jobs.task.sealing import LevelSealer
 from tussock.jobs.task.source_rows import SourceRows
+from tussock.jobs.task.vnode_parts import PartCells, VnodeParts
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from tussock.jobs.wire.flush_policy import Flush
@@ -123,6 +124,7 @@ class Unit:
     inbox: dict[Address, list[bytes]]  # a cell is removed with its last reader
     # (table id, chunk): MemTables of earlier levels, if this level gathers them.
     arrived: Sequence[tuple[int, bytes]] = ()
+    parts: PartCells | None = None  # input that was sent in parts
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
@@ -175,7 +177,7 @@ class Unit:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
         if scheduled.source is not None:
-            output, taken = self._read_source(scheduled)
+            output, taken = yield from self._read_source(scheduled)
         elif scheduled.replayed is not None:
             output, taken = self._replay_changes(scheduled.replayed)
         elif (coming := self._coming_input(scheduled)) is not None:
@@ -243,7 +245,7 @@ class Unit:
         fragment = scheduled.fragment
         inputs = [self._input_chunk(scheduled, place) for place in range(len(scheduled.feeds))]
         entries = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.ENTRIES), [])
-        idle = not entries and not any(i.num_rows for i in inputs)
+        idle = not entries and not any(i.num_rows for i in inputs) and self._exchange_with_parts(scheduled) is None
         if idle and not (scheduled.must_run and (not fragment.singleton or self.number == self.task.unit_of_vnode[0])):
             return None
         return _FragmentInput(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
@@ -254,6 +256,7 @@ class Unit:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
+        exchange, parts = self._exchange_with_parts(scheduled), self.parts
         moments = decoded_version(self.task.version).moment, self.task.moment
         actor = Actor(
             thread_kernel(),
@@ -263,6 +266,7 @@ class Unit:
             self._read_payload,
             scheduled.new,
             *moments,
+            parts=None if exchange is None or parts is None else partial(parts.take_parts, exchange),
         )
         taken = _InputSize(
             sum(i.num_rows for i in inputs),
@@ -277,7 +281,16 @@ class Unit:
             if sources := self._listing_deletes(scheduled):
                 raise SourceContradictedError(sources[0], sources, err.key) from err
             raise
+        if exchange is not None and parts is not None:
+            taken = replace(taken, rows=taken.rows + parts.rows, bytes=taken.bytes + parts.nbytes)
         return _Output(put, self._snapshot_parts(scheduled, put.delta)), taken
+
+    def _exchange_with_parts(self, scheduled: ScheduledFragment) -> Address | None:
+        """The exchange of a fragment's first input, if rows of it were sent in parts."""
+        if self.parts is None or not scheduled.feeds or scheduled.feeds[0].exchange is None:
+            return None
+        address = Address.of_exchange(scheduled.feeds[0].producer, scheduled.feeds[0].exchange)
+        return address if self.parts.has_parts(address) else None
 
     def _listing_deletes(self, scheduled: ScheduledFragment) -> tuple[str, ...]:
         """The sources that a fragment reads, directly or through others, whose input lists deletes."""
@@ -353,8 +366,11 @@ class Unit:
 
     # --- leaves and snapshots -----------------------------------------------------------------------------------------
 
-    def _read_source(self, scheduled: ScheduledFragment) -> tuple[_Output, _InputSize]:
-        """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""
+    def _read_source(self, scheduled: ScheduledFragment) -> Generator[pa.RecordBatch, None, tuple[_Output, _InputSize]]:
+        """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows.
+
+        Yields: cells of rows that are sent while others are read (vnode_parts.py).
+        """
         source = scheduled.source
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
@@ -376,7 +392,8 @@ class Unit:
                 yield widen_columns(part.rows, types)
 
         if is_keyed(statement):
-            output, taken = _read_changes(statement, read_new(), rejects)
+            divided = self._parts_of_deliveries(scheduled)
+            output, taken = yield from _read_changes(statement, read_new(), rejects, divided)
             return replace(output, undeclared=tuple(sorted(undeclared))), taken
         files = self._files_with_ids(scheduled)
         groups: dict[int, list[PinnedFile]] = {}
@@ -389,6 +406,17 @@ class Unit:
         taken = _InputSize(rows.read_rows, rows.read_bytes, matched=rows.new_rows - delta.num_rows)
         fed = {Port.REJECTS: pa.concat_tables(rejects)}
         return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
+
+    def _parts_of_deliveries(self, scheduled: ScheduledFragment) -> VnodeParts | None:
+        """The parts in which the rows of whole deliveries are sent; None: the rows are sent as a whole."""
+        assert scheduled.source is not None
+        if not takes_whole_deliveries(scheduled.source.statement) or self.readers[scheduled.id, None]:
+            return None
+        exchanges = [exchange for exchange in scheduled.exchanges if exchange.want.port is Port.CHANGES]
+        if len(exchanges) != 1:
+            return None
+        want = exchanges[0].want
+        return VnodeParts(scheduled.id, exchanges[0].index, want.keys, np.asarray(self.task.unit_of_vnode))
 
     def _read_parts(self, scheduled: ScheduledFragment, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
         """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""
@@ -534,26 +562,35 @@ class Unit:
 
 
 def _read_changes(
-    statement: CreateSource, pieces: Iterable[pa.Table], rejects: list[pa.Table]
-) -> tuple[_Output, _InputSize]:
+    statement: CreateSource, pieces: Iterable[pa.Table], rejects: list[pa.Table], parts: VnodeParts | None
+) -> Generator[pa.RecordBatch, None, tuple[_Output, _InputSize]]:
     """Turn the records of a keyed source into changes, piece by piece: columns such as paths are as long as a row.
 
     Args:
         rejects: of the reader, which grow as pieces are read.
+        parts: sends most changes at once; None: the output contains all changes.
     """
     plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
     rows = nbytes = weight = 0
     read = list[RowChanges]()
+    types = tuple(f.type for f in statement.fields)
+    no_changes = empty_chunk((*types, *plan.change_types))
     for piece in pieces:
         rows, nbytes, weight = (
             rows + piece.num_rows,
             nbytes + piece.nbytes,
             weight + (pc.sum(piece[WEIGHT]).as_py() or 0),
         )
-        read.append(row_changes(plan, statement.fields, piece, thread_kernel(), quarantine=quarantine))
-    types = tuple(f.type for f in statement.fields)
+        one = row_changes(plan, statement.fields, piece, thread_kernel(), quarantine=quarantine)
+        if parts is not None:
+            yield from parts.add_rows(one.changes)
+            one = replace(one, changes=no_changes)
+        read.append(one)
+    if parts is not None:
+        yield from parts.close()
     begun = (*(types[c] for c in plan.scope), *plan.truncation_types)
-    changes = pa.concat_tables([empty_chunk((*types, *plan.change_types)), *(one.changes for one in read)])
+    sent_later = parts.rest if parts is not None else [one.changes for one in read]
+    changes = pa.concat_tables([no_changes, *sent_later])
     truncations = pa.concat_tables([empty_chunk(begun), *(one.truncations for one in read)])
     fed = {
         Port.REJECTS: pa.concat_tables([*rejects, *(one.rejects for one in read)]),

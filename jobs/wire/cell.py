@@ -6,6 +6,7 @@ instead of many rows. `slot` is the parallel unit that receives the cell. `(frag
     fragment                 input                  chunk
     >= 0: a fragment         >= 0: its exchange     a chunk of the fragment's output, as an Arrow stream
     >= 0: a fragment         a LeafInput            the input that a leaf fragment starts from
+    >= 0: a fragment         <= FIRST_PART          one part of its output in an exchange (jobs/task/vnode_parts.py)
     SEALED                   >= 0: a table id       a sealed MemTable
     IN_FLIGHT - n            >= 0: a table id       a sealed MemTable of the n-th epoch in flight
     REPORT, SST              0                      JSON for the driver: a fragment's report; uploaded SSTs
@@ -56,6 +57,8 @@ class LeafInput(IntEnum):
 
 _LEAF_INPUTS = frozenset(LeafInput)
 
+FIRST_PART, _MOST_PARTS = -10_000, 1 << 10  # inputs of parts: FIRST_PART - (exchange * _MOST_PARTS + part)
+
 
 class Address(NamedTuple):
     """The destination of a cell; the module's docstring lists the values."""
@@ -74,6 +77,11 @@ class Address(NamedTuple):
         return cls(producer, exchange)
 
     @classmethod
+    def of_part(cls, producer: int, exchange: int, part: int) -> "Address":
+        """A part of a fragment's output in one of its exchanges."""
+        return cls(producer, FIRST_PART - (exchange * _MOST_PARTS + part))
+
+    @classmethod
     def of_sealed(cls, table_id: int) -> "Address":
         """A MemTable that this epoch sealed."""
         return cls(Mail.SEALED, table_id)
@@ -87,6 +95,16 @@ class Address(NamedTuple):
     def of_answer(cls, mail: Mail) -> "Address":
         """A unit's answer to the driver. All units know a failure with this address."""
         return cls(mail, 0)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the cell is a part of an exchange."""
+        return self.fragment >= 0 and self.input <= FIRST_PART
+
+    @property
+    def exchange(self) -> "Address":
+        """The exchange that the cell is a part of; any other address is itself."""
+        return Address(self.fragment, (FIRST_PART - self.input) // _MOST_PARTS) if self.is_part else self
 
     @property
     def epoch_in_flight(self) -> int | None:
@@ -129,7 +147,7 @@ class Route:
 
     def is_read(self, address: Address) -> bool:
         """Whether fragments of this level read the cell."""
-        return address in self.read or (address.input in _LEAF_INPUTS and address.fragment in self.starts)
+        return address.exchange in self.read or (address.input in _LEAF_INPUTS and address.fragment in self.starts)
 
     def is_passed_on(self, address: Address) -> bool:
         """Whether the cell passes unread to the next level, or out of the last one."""
@@ -141,7 +159,7 @@ class Route:
             case Mail.SEALED:
                 return not self.gathers
             case _:
-                return address in self.later
+                return address.exchange in self.later
 
 
 def tables_read(schedule: Schedule, level: int) -> frozenset[int]:

@@ -22,8 +22,10 @@ from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import (
     Fixed,
     Mask,
+    Positions,
     differs_from_previous,
     fixed_keys,
+    insert_positions,
     measure_widths,
     sort_order,
     take_keys,
@@ -44,6 +46,8 @@ _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
 _LEAST_SHARE = 8 << 20  # of a run among many: smaller windows would cost more steps
 _PADDED_KEY = 64  # bytes; padding costs more than searching if keys of very different lengths are longer
 READ_AHEAD_THREADS = 4  # windows of this many runs load concurrently
+_FEW_INSERTED = 4096  # rows that are merged into a larger table by slices of it
+_WORTH_SLICING = 512  # rows of the larger table for each of them: a slice takes as long as copying so many rows
 
 #: Selects blocks of a section: (len(section.reader),).
 Blocks = Callable[[Section], Mask]
@@ -250,6 +254,9 @@ def _merge_chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
     kinds = {table.schema.field(0).type for table in tables}
     if len(kinds) > 1:
         tables = [_with_binary_key(table) for table in tables]
+    if (merged := _insert_few(tables)) is not None:
+        keep = choose(merged.select(range(HEAD_COLUMNS)))
+        return (merged if keep.all() else _keep_rows(merged, keep)).combine_chunks()
     merged = pa.concat_tables(tables).combine_chunks()
     keys = one_array(merged.column(0))
     order = sort_order(keys)
@@ -263,6 +270,42 @@ def _merge_chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
         heads, order = heads.filter(pa.array(keep)), order[keep]
     rows = merged.select(range(HEAD_COLUMNS, merged.num_columns)).take(pa.array(order))
     return pa.table([*heads.columns, *rows.columns], schema=merged.schema)
+
+
+def _insert_few(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """Merge sorted tables, newest first, by slices of the largest one. None unless the others have few rows.
+
+    As a scan of a large table meets them of which each epoch changes some rows: a sort and a copy by position would
+    take most of its time.
+    """
+    largest = max(range(len(tables)), key=lambda i: tables[i].num_rows)
+    large = tables[largest]
+    few = sum(table.num_rows for table in tables) - large.num_rows
+    if few > _FEW_INSERTED or few * _WORTH_SLICING > large.num_rows:
+        return None
+    stored, places = one_array(large.column(0)), list[Positions]()
+    for i, table in enumerate(tables):
+        if i != largest:  # newer rows of a key come before those of the large table, and older ones after them
+            places.append(insert_positions(stored, one_array(table.column(0)), after=i > largest))
+    others = pa.concat_tables([table for i, table in enumerate(tables) if i != largest]).combine_chunks()
+    order = sort_order(one_array(others.column(0)))
+    others, starts = others.take(pa.array(order)), np.concatenate(places)[order]
+    pieces, done = list[pa.Table](), 0
+    edges = np.flatnonzero(np.diff(starts, prepend=-1))
+    for first, end in zip(edges.tolist(), [*edges[1:].tolist(), few], strict=True):
+        start = int(starts[first])
+        pieces += [large.slice(done, start - done), others.slice(first, end - first)]
+        done = start
+    return pa.concat_tables([*pieces, large.slice(done)])
+
+
+def _keep_rows(rows: pa.Table, keep: Mask) -> pa.Table:
+    """The chosen rows. A few long runs are cheaper to slice than to filter."""
+    edges = np.flatnonzero(np.diff(keep.view(np.int8), prepend=0, append=0))
+    if len(edges) * _WORTH_SLICING > rows.num_rows:
+        return rows.filter(pa.array(keep))
+    runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    return pa.concat_tables([rows.slice(0, 0), *(rows.slice(start, end - start) for start, end in runs)])
 
 
 def _with_binary_key(table: pa.Table) -> pa.Table:

@@ -85,9 +85,16 @@ def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
 
     Exact for any width. Cost: one binary search each.
     """
-    positions: Positions = (
-        pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary())).to_numpy().astype(np.int64)
-    )
+    return insert_positions(stored, keys, after=False)
+
+
+def insert_positions(stored: pa.Array, keys: pa.Array, *, after: bool) -> Positions:
+    """For each of `keys`, its place in ascending `stored` keys: before equal ones, or after them.
+
+    Exact for any width. Cost: one binary search each, and a copy of the stored keys if they have one width.
+    """
+    places = pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary()), side="right" if after else "left")
+    positions: Positions = places.to_numpy().astype(np.int64)
     return positions
 
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.support.faulty_store import stores_after_deaths
@@ -34,9 +35,10 @@ from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.task import unit
+from tussock.jobs.task import unit, vnode_parts
 from tussock.jobs.trouble.restate import Restating
 from tussock.jobs.trouble.supersede import abandon_barrier, take_corrected
+from tussock.jobs.wire.cell import Address
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -192,6 +194,9 @@ def test_random_deliveries_of_several_files_give_the_rows_of_the_model(
     chance = random.Random(seed)
     monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", chance.choice([3, 100]))
     monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
+    monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", chance.choice([1, 3, 100]))
+    monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", chance.choice([0, 1 << 20]))
+    monkeypatch.setattr(vnode_parts, "KEPT_BYTES", chance.choice([0, 1 << 20]))
     meta = new_store(tmp_path / "store", units=chance.choice([1, 2, 4]))
     feed = Feed(chance, tmp_path / "in", Model(kind))
     append(meta, customers(feed.folder, kind, snapshot_done=DONE), *VIEWS)
@@ -269,6 +274,47 @@ def test_a_delivery_sends_only_the_rows_that_differ(tmp_path: Path, kind: str) -
     (summary,) = advance_store(LocalRunner(), meta)
     assert rows(meta, "every_row") == sorted(changed, key=repr)
     assert summary.rows["every_row"].rows_out == 2 + 4 + 1
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("kind", ["key", "scope"])
+def test_a_large_delivery_is_compared_in_parts(
+    tmp_path: Path, kind: str, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", 100)
+    monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", 300)
+    monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", 4_000)
+    monkeypatch.setattr(vnode_parts, "KEPT_BYTES", kept_bytes)
+    put, cells = vnode_parts.PartCells.put_cell, list[int]()
+
+    def count_cell(self: vnode_parts.PartCells, address: Address, cell: pa.RecordBatch) -> None:
+        cells.append(address.input)
+        put(self, address, cell)
+
+    monkeypatch.setattr(vnode_parts.PartCells, "put_cell", count_cell)
+    (tmp_path / "in").mkdir()
+    meta = new_store(tmp_path / "store", units=2)
+    append(meta, customers(tmp_path / "in", kind, delete_limit="30%"), *VIEWS)
+    records: list[Record] = [(k, 0, k % 3, "a") for k in range(1_000)]
+    write(tmp_path / "in/1/a.parquet", records)
+    advance_store(LocalRunner(), meta)
+    assert len(set(cells)) > 8  # the rest of 100 rows is not divided
+    assert rows(meta, "every_row") == sorted(records, key=repr)
+    changed: list[Record] = [(5, 1, 7, "a"), *records[:5], *records[10:], (2_000, 0, 1, "a")]
+    write(tmp_path / "in/2/a.parquet", changed)
+    (summary,) = advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == sorted(changed, key=repr)
+    assert summary.rows["every_row"].rows_out == 2 + 4 + 1
+    write(tmp_path / "in/3/a.parquet", [*changed, changed[-2]])
+    advance_store(LocalRunner(), meta)
+    key = f"{changed[-2][0]}" if kind == "key" else f"{changed[-2][0]}, 'a'"
+    assert f"more than one row with the key ({key})" in held_sources(meta.read_latest().catalog)["customers"]
+    write(tmp_path / "in/3/a.parquet", changed[:500])
+    advance_store(LocalRunner(), meta)
+    assert "30%" in held_sources(meta.read_latest().catalog)["customers"]
+    write(tmp_path / "in/3/a.parquet", changed[:800])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == sorted(changed[:800], key=repr)
 
 
 def test_a_scope_keeps_the_rows_that_a_delivery_does_not_speak_of(tmp_path: Path) -> None:
