@@ -25,7 +25,7 @@ the database cannot be read, the file `_failed` contains the reason, and holds t
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -132,6 +132,7 @@ class JdbcTables(ParquetFiles):
                 "expected a folder of a file system that the epochs reach, without wildcards: dumps are stored there"
             )
             raise BadOptionError(source.name, "path", options["path"], reason)
+        _require_watermark_of_one_order(source, source.fields)
         super().check(_files_of(source))
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
@@ -148,6 +149,7 @@ class JdbcTables(ParquetFiles):
         if watermark is not None and watermark.lower() not in {f.name.lower() for f in fields}:
             reason = f"it is no column of the source; its columns: {', '.join(f.name for f in fields)}"
             raise BadOptionError(source.name, WATERMARK, watermark, reason)
+        _require_watermark_of_one_order(source, fields)
         _folder_of(source).mkdir(parents=True, exist_ok=True)
         return fields
 
@@ -233,6 +235,21 @@ def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Pa
         return dump
     finally:
         shutil.rmtree(writing, ignore_errors=True)
+
+
+def _require_watermark_of_one_order(source: CreateSource, fields: Sequence[Field]) -> None:
+    """Reject a watermark of texts: Spark finds the greatest one by bytes, and the database compares by its collation.
+
+    In a German or English collation, 'a' precedes 'Z', so a run would miss rows. Raises BadOptionError.
+    """
+    watermark = source.options.get(WATERMARK, "")
+    kind = next((field.type for field in fields if field.name.lower() == watermark.lower()), "")
+    if kind.startswith(("string", "char", "varchar", "binary")):
+        reason = (
+            f"the column is a {kind}, and the database orders texts by its own collation, so a run could miss rows. "
+            "Name a column with a number, a date or a time"
+        )
+        raise BadOptionError(source.name, WATERMARK, watermark, reason)
 
 
 class _Watermark(msgspec.Struct, frozen=True):

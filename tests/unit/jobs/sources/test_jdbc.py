@@ -11,7 +11,7 @@ from tussock.jobs.sources.keyed import JDBC
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 
-FIELDS = (Field("id", "int"), Field("at", "timestamp"))
+FIELDS = (Field("id", "int"), Field("at", "timestamp"), Field("code", "varchar(9)"))
 
 
 def table(keyed: bool, **options: str) -> CreateSource:
@@ -26,6 +26,7 @@ def table(keyed: bool, **options: str) -> CreateSource:
     [
         (False, {}, MissingOptionError, "(each dump is the whole table)"),
         (True, {"changes": "snapshot", "watermark_column": "at"}, BadOptionError, "would count as deleted"),
+        (True, {"changes": "upsert", "watermark_column": "Code"}, BadOptionError, "by its own collation"),
         *(
             (True, {"changes": "upsert", "path": path}, BadOptionError, "expected a folder of a file system")
             for path in ("s3://bucket/dumps", "gs://bucket/dumps", "/dumps/*", "/dumps/{day}")
