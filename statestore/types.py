@@ -85,6 +85,15 @@ def arrow_type(name: str) -> pa.DataType:
     return kind
 
 
+def is_stored_type(name: str) -> bool:
+    """Return whether state tables support columns of a type."""
+    try:
+        arrow_type(name)
+    except UnsupportedTypeError:
+        return False
+    return True
+
+
 def type_name(arrow: pa.DataType) -> str:
     """Return the name of an Arrow type, stored or as users see it; the inverse of `arrow_type`.
 

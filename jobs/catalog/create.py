@@ -25,7 +25,7 @@ from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.expression_tree import python_calls
 from tussock.jobs.logical.hidden_columns import HiddenColumn
-from tussock.jobs.logical.nodes import Field, Plan
+from tussock.jobs.logical.nodes import Field, Plan, walk_plan
 from tussock.jobs.logical.statements import (
     ROW_ID_TYPE,
     CreateFunction,
@@ -216,9 +216,7 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
     Raises UnknownRelationError, FunctionChangedError if one has changed.
     """
     ids: set[int] = set()
-    for below in plan.inputs:
-        ids |= _functions_called(catalog, below)
-    for call in (c for e in plan.expressions for c in python_calls(e)):
+    for call in (c for node in walk_plan(plan) for e in node.expressions for c in python_calls(e)):
         relation = find_relation(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
         definition = definition_of(relation)
         assert isinstance(definition, FunctionDefinition)

@@ -30,7 +30,7 @@ from tussock.jobs.catalog.definition import (
     with_readers,
 )
 from tussock.jobs.catalog.difference import list_differences, without_places
-from tussock.jobs.logical.nodes import Plan, Scan
+from tussock.jobs.logical.nodes import Plan, scans_of
 from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateView
 from tussock.jobs.plan.fragments import Input
 from tussock.jobs.plan.stream import ViewPlan, plan_view
@@ -223,10 +223,12 @@ def _swap_relation(catalog: Catalog, changed: Relation) -> Catalog:
 
 def _scanned_columns(plan: Plan, sources: Collection[str]) -> set[tuple[str, int, str]]:
     """The columns of sources that a plan reads: (source, column, type)."""
-    columns = {of for below in plan.inputs for of in _scanned_columns(below, sources)}
-    if isinstance(plan, Scan) and plan.relation in sources:
-        columns |= {(plan.relation, c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)}
-    return columns
+    return {
+        (scan.relation, column, field.type)
+        for scan in scans_of(plan)
+        if scan.relation in sources
+        for column, field in zip(scan.columns, scan.fields, strict=True)
+    }
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from tussock.statestore.types import (
     VARIANT,
-    UnsupportedTypeError,
     array_name,
     arrow_type,
     map_name,
@@ -69,15 +68,6 @@ def void_fields(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield f"{path}{field['name']}"
         elif isinstance(field["type"], dict) and field["type"]["type"] == "struct":
             yield from void_fields(field["type"], f"{path}{field['name']}.")
-
-
-def is_kept(kind: str) -> bool:
-    """Return whether state tables support columns of a type."""
-    try:
-        arrow_type(kind)
-    except UnsupportedTypeError:
-        return False
-    return True
 
 
 def _stored_name(field: Mapping[str, Any]) -> str:

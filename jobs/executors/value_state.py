@@ -191,7 +191,7 @@ class WideSum(Slot):
     def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
         wide = (
-            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integer_values(column))
+            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(integer_values(column))
         )
         if (values := _to_int64(wide, int(np.abs(weights).sum()))) is not None:
             return Deposit([(pa.array(values * weights), "sum")], _wide_of_int64)
@@ -275,7 +275,7 @@ def weights_where_there(rows: pa.Table, columns: Sequence[int], weights: I64) ->
     return np.where(reduce(np.logical_or, missing), 0, weights) if missing else weights
 
 
-def _integer_values(column: pa.Array) -> I64:
+def integer_values(column: pa.Array) -> I64:
     """An integer column as (n,) int64, with 0 for NULL."""
     return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 

@@ -28,7 +28,7 @@ from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, 
 from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.value_ranks import value_ranks
-from tussock.jobs.executors.value_state import ExactSum, Slot, State
+from tussock.jobs.executors.value_state import ExactSum, Slot, State, integer_values
 from tussock.jobs.executors.window_aggregates import aggregate_frames, aggregate_types
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import OrderedRows
@@ -601,7 +601,7 @@ class _Sum:
             counted = _Prefix.from_rows(at, special, before) if special.any() or before.any() else None
             return _Sum(slot, *_align_digits(at, rows, heads), counted)
         wide = (
-            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integer_values(column))
+            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(integer_values(column))
         )
         earlier = _wide_heads(at, slot, carried)
         if (narrow := _to_int64(wide, earlier)) is not None:
@@ -655,10 +655,6 @@ def _to_int64(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.ND
         return None
     parts = rows.low.view(np.int64), earlier.low.view(np.int64)
     return parts if sum(float(np.abs(p.astype(np.float64)).sum()) for p in parts) < _NARROW_SUM else None
-
-
-def _integer_values(column: pa.Array) -> npt.NDArray[np.int64]:
-    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _float_results(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:

@@ -1,10 +1,11 @@
 """The open branches of a store."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from tussock.jobs.settings.prices import Prices
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import Branch, HummockVersion
 from tussock.statestore.objectstore.branch import branch_of
@@ -41,8 +42,8 @@ def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> 
     sizes = [info.size for info in meta.objects.list("")]
     return BranchFacts(
         branch.name,
-        datetime.fromtimestamp(branch.created_ms / 1000, UTC),
-        datetime.fromtimestamp(branch.expires_ms / 1000, UTC),
+        time_of_ms(branch.created_ms),
+        time_of_ms(branch.expires_ms),
         branch.epoch,
         version.epoch,
         branch.follows,

@@ -1,13 +1,18 @@
 """Epochs as times."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
-from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.epoch import epoch_ms, time_of_ms
 
 
 def epoch_moment(epoch: int) -> datetime:
     """Return the time when an epoch's barrier was injected, by its driver's clock."""
-    return datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC)
+    return time_of_ms(epoch_ms(epoch))
+
+
+def moment_if_any(epoch: int) -> datetime | None:
+    """Return the time of an epoch; None for 0, which stands for no epoch."""
+    return epoch_moment(epoch) if epoch else None
 
 
 def age_text(seconds: float) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from tussock.jobs.facts.graph import NodeState, build_graph
-from tussock.jobs.facts.moment import epoch_moment
+from tussock.jobs.facts.moment import epoch_moment, moment_if_any
 from tussock.jobs.facts.tables import list_tables
 from tussock.jobs.facts.views import ViewFacts
 from tussock.statestore.meta.catalog import RelationKind
@@ -57,9 +57,9 @@ def pipeline_state(version: HummockVersion) -> PipelineState:
     return PipelineState(
         version.id,
         version.epoch,
-        _moment_or_none(version.epoch),
+        moment_if_any(version.epoch),
         version.published,
-        _moment_or_none(version.published),
+        moment_if_any(version.published),
         {kind: sum(r.kind is kind for r in live) for kind in RelationKind},
         sum(s.size for s in ssts),
         len(ssts),
@@ -87,12 +87,8 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
             if node.name in visible and node.kind in (RelationKind.VIEW, RelationKind.TABLE)
             else None
         )
-        at = None if seen is None else _moment_or_none(seen)
+        at = None if seen is None else epoch_moment(seen)
         states.append(
             RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
         )
     return tuple(states)
-
-
-def _moment_or_none(epoch: int) -> datetime | None:
-    return epoch_moment(epoch) if epoch else None

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -10,6 +10,7 @@ from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.settings.home import place_of, recorded_home
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 
 
@@ -125,5 +126,5 @@ def _copy_of_view(meta: MetaStore, settings: PublishSettings, relation: str) -> 
         newest.size.rows,
         newest.size.files,
         newest.size.deleted_share,
-        None if upkeep is None else datetime.fromtimestamp(upkeep.at_ms / 1000, UTC),
+        None if upkeep is None else time_of_ms(upkeep.at_ms),
     )

@@ -1,6 +1,6 @@
 """Pipelines that read the relations of this store, and the stores that its own sources read."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -10,6 +10,7 @@ from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.other_store import FORMAT, newest_pin
 from tussock.jobs.sources.other_store_epochs import reader_of_pin
 from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -56,6 +57,4 @@ def _order_of(pin: Pin) -> tuple[int, int]:
 
 
 def _facts_of(reader: str, place: str, pin: Pin) -> ReaderFacts:
-    return ReaderFacts(
-        reader, place, pin.epoch, epoch_moment(pin.epoch), datetime.fromtimestamp(pin.expires_ms / 1000, UTC)
-    )
+    return ReaderFacts(reader, place, pin.epoch, epoch_moment(pin.epoch), time_of_ms(pin.expires_ms))

@@ -1,6 +1,6 @@
 """The last run, from its record in the store, and the time of the run that a schedule has missed."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from tussock.jobs.driver import run_record
 from tussock.jobs.settings.schedule import RunSchedule, RunTriggers
 from tussock.jobs.settings.ticks import Ticks
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 
 SILENT = timedelta(seconds=6 * run_record.EVERY_S)
@@ -52,7 +53,7 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
     """Return the last run; None if no run has left a record. Cost: one GET."""
     if (record := run_record.last_run(meta.objects)) is None:
         return None
-    began, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (record.began, record.at))
+    began, at = (time_of_ms(ms) for ms in (record.began, record.at))
     state = RunState(record.state)
     if state is RunState.RUNNING and now - at > SILENT:
         state = RunState.INTERRUPTED

@@ -1,6 +1,6 @@
 """The sources: their taken input, their waiting input, and the reasons of holds."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.catalog import Hold, Relation
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.table.storage_table import StorageTable
@@ -122,7 +123,7 @@ def _source_facts(
         taken_bytes,
         len(waiting),
         sum(item.nbytes for item in waiting),
-        datetime.fromtimestamp(min(written) / 1000, UTC) if written else None,
+        time_of_ms(min(written)) if written else None,
         trouble,
         tuple(map(_hold_facts, relation.holds)),
         rejects,

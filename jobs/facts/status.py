@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -11,7 +11,7 @@ from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
 from tussock.jobs.facts.branches import BranchFacts, find_own_branch
 from tussock.jobs.facts.epochs import EpochFacts, list_epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
-from tussock.jobs.facts.moment import epoch_moment
+from tussock.jobs.facts.moment import moment_if_any
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts, compare_published, find_copy
 from tussock.jobs.facts.readers import ReaderFacts, list_readers, list_stores_read
 from tussock.jobs.facts.runs import RunFacts, last_run, last_sign, overdue_repetition, overdue_run
@@ -30,6 +30,7 @@ from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.schedule import NO_TRIGGERS, RunSchedule, RunTriggers
 from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import work_under_way
@@ -166,7 +167,7 @@ def read_status(
     copy = find_copy(meta)
     compared = read_verified(meta, version)
     tables = tuple(compare_published(meta, sink) for sink in settings.publish) if version.published else ()
-    run, committed = last_run(meta, now), _moment_or_none(version.epoch)
+    run, committed = last_run(meta, now), moment_if_any(version.epoch)
     seen_run = max((at for at in (None if run is None else run.at, committed) if at is not None), default=None)
     listed = find_troubles(
         HealthFacts(
@@ -204,8 +205,8 @@ def read_status(
         at=now,
         version=version.id,
         committed=committed,
-        published=_moment_or_none(version.published),
-        floor=_moment_or_none(version.min_readable_epoch),
+        published=moment_if_any(version.published),
+        floor=moment_if_any(version.min_readable_epoch),
         statements=statements,
         troubles=tuple(_to_run(trouble, argument, meta.objects.uri) for trouble in listed),
         open=opened,
@@ -217,7 +218,7 @@ def read_status(
         cost=sum_cost(version, done, settings.prices),
         vacuum=vacuum_facts(meta) if everything else None,
         work=tuple(
-            WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
+            WorkFacts(work.what, time_of_ms(work.began), time_of_ms(work.at), work.done, work.total)
             for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
         ),
         tables=tables,
@@ -268,12 +269,3 @@ def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:
     """Return the trouble with commands that work as printed."""
     what, do = (address_commands(text, pipeline=pipeline, store=store) for text in (trouble.what, trouble.do))
     return msgspec.structs.replace(trouble, what=what, do=do)
-
-
-def _moment_or_none(epoch: int) -> datetime | None:
-    return epoch_moment(epoch) if epoch else None
-
-
-def now_of(unix_ms: int) -> datetime:
-    """Convert a clock's milliseconds to a time."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC)

@@ -1,12 +1,13 @@
 """The result of the last `tussock verify`, which compares the views with Spark's results."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.verify.record import Verdict, read_last
 from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -33,13 +34,9 @@ def read_verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | N
         set(last.repair.views) if last.repair is not None and last.repair.position >= version.log_end else set[str]()
     )
     return VerifiedFacts(
-        _time_of_ms(max(c.finished_ms for c in checks)),
+        time_of_ms(max(c.finished_ms for c in checks)),
         {str(verdict): n for verdict in Verdict if (n := sum(c.verdict is verdict for c in checks))},
         tuple(c.view for c in wrong),
-        _time_of_ms(min(c.finished_ms for c in wrong)) if wrong else None,
+        time_of_ms(min(c.finished_ms for c in wrong)) if wrong else None,
         bool(wrong) and all(c.view in logged or find_planned(version.catalog, c.view) is not None for c in wrong),
     )
-
-
-def _time_of_ms(unix_ms: int) -> datetime:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC)

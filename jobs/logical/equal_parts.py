@@ -8,11 +8,10 @@ pass pieces of their output to a single reader, and two readers would need all o
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
 import msgspec
 
-from tussock.jobs.logical.nodes import Aggregate, Plan, Scan, TopN
+from tussock.jobs.logical.nodes import Aggregate, Plan, TopN, scans_of
 
 _SHARED = (Aggregate, TopN)  # their output is at most the changed groups or rows
 _UNREAD = ("place", "name")  # keys of the stored form without an effect on rows
@@ -28,7 +27,7 @@ def equal_parts(plan: Plan) -> frozenset[bytes]:
 
     Cost: a walk, if the plan reads no relation twice.
     """
-    read = [part.relation for part in _all_plans(plan) if isinstance(part, Scan)]
+    read = [scan.relation for scan in scans_of(plan)]
     if len(read) == len(set(read)):
         return frozenset()
     count_by_text = Counter[bytes]()
@@ -50,13 +49,6 @@ def _count_aggregations(plan: Plan, count_by_text: Counter[bytes]) -> None:
             return
     for below in plan.inputs:
         _count_aggregations(below, count_by_text)
-
-
-def _all_plans(plan: Plan) -> Iterator[Plan]:
-    """The plan and all plans below it."""
-    yield plan
-    for below in plan.inputs:
-        yield from _all_plans(below)
 
 
 def _drop_unread(value: object) -> object:

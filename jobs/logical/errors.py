@@ -1,10 +1,24 @@
 """Errors of a user's SQL."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.relation_names import catalog_hint
 from tussock.jobs.logical.source_text import SourceText
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.catalog import written_names
+
+
+@contextmanager
+def errors_with_file(path: Path) -> Iterator[None]:
+    """Add the file to errors raised inside the block."""
+    try:
+        yield
+    except InputError as err:
+        err.add_note(f"in {path}")
+        raise
 
 
 class SqlError(InputError):

@@ -8,7 +8,7 @@ depend on how another Spark version binds it. Types are Spark's catalog strings 
 reference is an index into the output of the node's input. In a join condition, left columns come before right columns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -684,6 +684,18 @@ Plan = (
     | Sort
     | Window
 )
+
+
+def walk_plan(plan: Plan) -> Iterator[Plan]:
+    """Yield the nodes of a plan, each after the ones that it reads."""
+    for below in plan.inputs:
+        yield from walk_plan(below)
+    yield plan
+
+
+def scans_of(plan: Plan) -> Iterator[Scan]:
+    """Yield the relations that a plan reads, once for each time that it reads them."""
+    return (node for node in walk_plan(plan) if isinstance(node, Scan))
 
 
 def is_one_row(plan: Plan) -> bool:

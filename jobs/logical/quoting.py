@@ -1,9 +1,18 @@
 """Names and constants as SQL text, without Spark."""
 
+import re
+
+PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
 
 def quote_name(name: str) -> str:
     """A name in backquotes. It may contain any character."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def quote_if_needed(name: str) -> str:
+    """A name as SQL, in backquotes unless it consists of lower-case letters, digits and _."""
+    return name if PLAIN_NAME.fullmatch(name) else quote_name(name)
 
 
 def quote_identifier(name: str) -> str:

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from tussock.jobs.settings import process
 from tussock.jobs.settings.branches import at_its_store, on_branch
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 
@@ -31,7 +32,7 @@ class PipelineStore:
     @property
     def now(self) -> datetime:
         """The current time in UTC."""
-        return datetime.fromtimestamp(self.clock_ms() / 1000, UTC)
+        return time_of_ms(self.clock_ms())
 
 
 class NeverAppliedError(NotInitialisedError):

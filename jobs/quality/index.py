@@ -7,13 +7,12 @@ self-contained file. Its data is in the same folder, one JSON line per result.
 import html
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.epoch import epoch_ms, time_of_ms
 
 RESULTS = "results.jsonl"
 SHOWN = 1_000  # newest results on the page; the pages of older results stay
@@ -80,7 +79,7 @@ def render(results: Sequence[SuiteResult]) -> str:
 
 
 def _row(result: SuiteResult) -> str:
-    at = datetime.fromtimestamp(epoch_ms(result.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    at = time_of_ms(epoch_ms(result.epoch)).strftime("%Y-%m-%d %H:%M:%S")
     warned = f", {result.warned} reported" if result.warned else ""
     verdict, word = (
         ("failed", f"{result.failed} of {result.expectations} failed{warned}")

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -24,7 +23,7 @@ from tussock.jobs.quality.record import SAMPLE_KEYS, Failure, Metric
 from tussock.jobs.quality.rows import ViewRows
 from tussock.jobs.quality.suite import QualitySuiteError, Suite, SuitePart
 from tussock.jobs.quality.text import item_text
-from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.epoch import epoch_ms, time_of_ms
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -163,7 +162,7 @@ class SuiteRuns:
         definition = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
         )
-        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC))
+        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=time_of_ms(epoch_ms(epoch)))
         # Counts first: finding the keys of failing rows costs two more Spark jobs per expectation, so only failed
         # suites do.
         # SUMMARY lets Spark stop at the sample; COMPLETE would collect all failing rows on the driver.

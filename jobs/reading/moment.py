@@ -1,9 +1,9 @@
 """Time travel: the epoch that readers saw at a moment."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.epoch import epoch_ms, time_of_ms
 from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.meta.readable import epoch_as_of
 from tussock.statestore.meta.version import HummockVersion
@@ -58,4 +58,4 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
 
 def utc_text(unix_ms: int) -> str:
     """Format Unix ms for messages: in UTC, with the offset."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return time_of_ms(unix_ms).isoformat(sep=" ", timespec="milliseconds")

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.retention import duration_ms
@@ -17,6 +16,7 @@ from tussock.jobs.shell.command import (
     vacuum_arguments,
 )
 from tussock.statestore.errors import DamagedError
+from tussock.statestore.meta.epoch import time_of_ms
 
 if TYPE_CHECKING:
     from tussock.statestore.hummock.scrub import LostRange, ScrubReport
@@ -145,7 +145,7 @@ def _describe_lost(ranges: "tuple[LostRange, ...]") -> str:
 
 
 def _time_text(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") + " UTC"
+    return time_of_ms(unix_ms).strftime("%Y-%m-%d %H:%M:%S") + " UTC"
 
 
 def _run_compact(chosen: argparse.Namespace) -> None:

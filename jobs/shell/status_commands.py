@@ -12,6 +12,7 @@ from tussock.jobs.shell.command import (
     open_chosen,
     pipelines_folder,
 )
+from tussock.statestore.meta.epoch import time_of_ms
 
 EXIT_WRONG = 4
 """Exit code if the pipeline has a problem. The command itself succeeded."""
@@ -19,7 +20,7 @@ EXIT_WRONG = 4
 
 def _run_status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.facts.health import trouble_of_unopened
-    from tussock.jobs.facts.status import now_of, status_of
+    from tussock.jobs.facts.status import status_of
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
@@ -30,7 +31,7 @@ def _run_status(chosen: argparse.Namespace) -> int:
     chosen.pipeline = chosen.name or chosen.pipeline
     if not (chosen.pipeline or chosen.store or os.environ.get("TUSSOCK_STORE")):
         return _all_pipelines(chosen)
-    now = now_of(clock_ms())
+    now = time_of_ms(clock_ms())
     try:
         at = open_chosen(chosen)
         status = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)

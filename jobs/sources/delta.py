@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import numpy as np
 
-from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
+from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, void_fields
 from tussock.jobs.delta.delta_log import (
     CLONE_OF,
     DeltaCommit,
@@ -41,13 +41,10 @@ from tussock.jobs.sources.char_padding import widths_of
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
-    BadDeltaKeyError,
     DeltaHistoryGoneError,
-    DeltaReadError,
     DeltaSchemaChangedError,
     DeltaTableReplacedError,
     MissingDeltaTableError,
-    UnskippableVersionError,
     UnsupportedDeltaFeatureError,
 )
 from tussock.jobs.sources.delta_files import (
@@ -57,7 +54,6 @@ from tussock.jobs.sources.delta_files import (
     files_of_pieces,
     item_of_versions,
     other_tables,
-    pieces_between,
     pinned_pieces,
     place_of_table,
     reasons_of_files,
@@ -66,7 +62,14 @@ from tussock.jobs.sources.delta_files import (
     versions_of,
 )
 from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
-from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    BadPathError,
+    BadTableKeyError,
+    CannotRestateError,
+    PinnedReadError,
+    UnskippableItemError,
+)
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
@@ -78,14 +81,14 @@ from tussock.jobs.sources.listing import (
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import files_between, next_portion
+from tussock.jobs.sources.snapshot_cuts import files_between, next_portion, pieces_between_cuts
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.open import REMOTE
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type
+from tussock.statestore.types import arrow_type, is_stored_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +127,7 @@ class DeltaTables(ChangingRows):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, CLONE_OF, source.options[CLONE_OF], reason)
         if KEY in source.options and not key_columns(source):
-            raise BadDeltaKeyError(source.name, source.options[KEY], "names no column")
+            raise BadTableKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         if (newest_snapshot := place_of_table(source).read_snapshot()) is None and any(
@@ -137,7 +140,7 @@ class DeltaTables(ChangingRows):
         _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields_of(snapshot)
         if (objection := key_objection(source, fields)) is not None:
-            raise BadDeltaKeyError(source.name, *objection)
+            raise BadTableKeyError(source.name, *objection)
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
@@ -227,7 +230,7 @@ class DeltaTables(ChangingRows):
         before = newest_taken(taken)
         if before is None or before.end is not None:
             snapshot = self._first_snapshot(source, before)
-            pieces = pieces_between(snapshot.list_pieces(), None if before is None else before.end, None)
+            pieces = pieces_between_cuts(snapshot.list_pieces(), None if before is None else before.end, None)
             nbytes = sum(p.size for p in pieces)
             newest = snapshot if before is None else place_of_table(source).read_snapshot()
             version = snapshot.version if newest is None else newest.version  # a held portion waits for its change
@@ -266,13 +269,13 @@ class DeltaTables(ChangingRows):
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
-        """See InputReader. Raises DeltaReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
+        """See InputReader. Raises PinnedReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
         pinned, place = versions_of(document), place_of_table(source)
         item = item_of_versions(pinned).name
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1]))
         if (snapshot := place.read_snapshot(pinned.last)) is None:
-            raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
+            raise PinnedReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot, pinned.end)
 
     # --- taken input --------------------------------------------------------------------------------------------------
@@ -341,7 +344,7 @@ class DeltaTables(ChangingRows):
         own = f"{place_of_table(source).root} "
         for name in skip:
             if name.startswith((f"{own}from version ", f"{own}version ")):
-                raise UnskippableVersionError(source.name, name)
+                raise UnskippableItemError(source.name, name, "versions of the table")
 
 
 def _fields_of(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
@@ -399,7 +402,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
             )
         elif table_type == VOID:  # files do not contain it
             continue
-        elif not is_kept(table_type):
+        elif not is_stored_type(table_type):
             place = Misfit(field.name, table_type, field.type)
         elif (
             misplaced := find_misfit(arrow_type(table_type), arrow_type(field.type), field.name, may_lack=False)

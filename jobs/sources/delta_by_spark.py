@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.delta.delta_columns import Mapped, is_kept
+from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import DeltaPlace, DeltaSnapshot, Piece, partition_column, translating_errors
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_identifier, quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.char_padding import pad_column, widths_of
-from tussock.jobs.sources.delta_files import pieces_between
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.sources.listing import open_file
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
 from tussock.statestore.nested import is_nested, relabel_column
-from tussock.statestore.types import arrow_type, type_name
+from tussock.statestore.types import arrow_type, is_stored_type, type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +83,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
 
     if (snapshot := place.open_snapshot(version, rows=True)) is None:
         raise LookupError(f"version {version} of the table {place.root} is gone")
-    flat = [c for c in snapshot.columns if is_kept(c.type) and not is_nested(arrow_type(c.type))]
+    flat = [c for c in snapshot.columns if is_stored_type(c.type) and not is_nested(arrow_type(c.type))]
     names = ", ".join(quote_identifier(column.name) for column in flat)
     with translating_errors(place.root, "read the table"):
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
@@ -107,7 +106,7 @@ def _of_files(
     stored = {column.name.lower(): column for column in snapshot.columns}
     fields = [(field, stored[field.name.lower()]) for field in source.fields]
     alike: dict[tuple[str, ...], list[Piece]] = {}
-    for piece in pieces_between(snapshot.list_pieces(), None, end):
+    for piece in pieces_between_cuts(snapshot.list_pieces(), None, end):
         is_alone = piece.weights[0][1] is not None or piece.rows is not None
         alike.setdefault((repr(piece.partition), piece.path if is_alone else ""), []).append(piece)
     frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]

@@ -1,7 +1,6 @@
 """Errors of a Delta table that is read as a source."""
 
-from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, repin_command, with_other_columns
+from tussock.jobs.sources.errors import only_anew, with_other_columns
 from tussock.statestore.errors import InputError
 
 
@@ -80,49 +79,4 @@ class UnsupportedDeltaFeatureError(InputError):
             f"source {self.source!r}: the Delta table at {self.place} uses {self.feature}, which sources do not "
             "support. Drop the feature from the table (ALTER TABLE … DROP FEATURE), or copy its rows to a table "
             "without it and read that table."
-        )
-
-
-class BadDeltaKeyError(InputError):
-    """The option `key` names a column that cannot be part of a key."""
-
-    source: str
-    column: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
-            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
-            "are counted."
-        )
-
-
-class UnskippableVersionError(InputError):
-    """A version of a Delta table cannot be skipped."""
-
-    source: str
-    item: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: {self.item!r} cannot be skipped, because later versions of the table change the "
-            "rows of earlier ones. Correct the table, or drop the source."
-        )
-
-
-class DeltaReadError(SourceFileError):
-    """A file that a version of the table refers to cannot be read.
-
-    Args:
-        path: the pinned item, as the barrier names it.
-    """
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, {repin_command(self.path)} retries it; otherwise "
-            "drop the source and create it again."
         )

@@ -34,8 +34,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
 from tussock.jobs.sources.char_padding import pad_column
-from tussock.jobs.sources.delta_errors import DeltaReadError
-from tussock.jobs.sources.errors import OnlySparkReadsError
+from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
 from tussock.jobs.sources.files import MISSING, document_of
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket
@@ -45,7 +44,7 @@ from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut, files_between, rows_between
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -169,40 +168,32 @@ def _rewrites(pieces: Sequence[Piece]) -> bool:
 
 
 def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:
-    """Return the column mapping of the pinned versions and the pieces to read. Raises DeltaReadError."""
+    """Return the column mapping of the pinned versions and the pieces to read. Raises PinnedReadError."""
     item = item_of_versions(pinned).name
     if (snapshot := place.read_snapshot(pinned.last)) is None or snapshot.id != pinned.table:
-        raise DeltaReadError(
+        raise PinnedReadError(
             item,
             f"version {pinned.last} of the Delta table {place.root} is gone: "
             "its log was cleaned up, or it was dropped.",
         )
     if pinned.after is None:
-        return snapshot.columns, pieces_between(snapshot.list_pieces(), pinned.start, pinned.end)
+        return snapshot.columns, pieces_between_cuts(snapshot.list_pieces(), pinned.start, pinned.end)
     commits = commits_after(place, pinned.after, pinned.last)
     for n, commit in enumerate(commits):
         if commit is None:
-            raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
+            raise PinnedReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
     return snapshot.columns, sum_commits([c for c in commits if c is not None])
 
 
-def pieces_between(pieces: Sequence[Piece], start: SnapshotCut | None, end: SnapshotCut | None) -> list[Piece]:
-    """Return the pieces of a snapshot between two cuts."""
-    return [
-        msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))
-        for place in files_between(len(pieces), start, end)
-    ]
-
-
 def file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) -> PinnedFile:
-    """Return a file of the table as it is now. Raises DeltaReadError. Cost: one HEAD request."""
+    """Return a file of the table as it is now. Raises PinnedReadError. Cost: one HEAD request."""
     path = place.file_path(piece.path)
     store, name = open_file(path, source.options)
     try:
         info = store.head(name)
         return PinnedFile(path, info.size, info.etag, 0)
     except ObjectNotFoundError as err:
-        raise DeltaReadError(item, f"file {path} is gone, removed by VACUUM or by hand.") from err
+        raise PinnedReadError(item, f"file {path} is gone, removed by VACUUM or by hand.") from err
 
 
 def _fields_to_read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> tuple[Field, ...]:
@@ -288,12 +279,12 @@ def _read_errors(item: str) -> Iterator[None]:
     """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
     try:
         yield
-    except DeltaReadError:
+    except PinnedReadError:
         raise
     except SourceFileError as err:
-        raise DeltaReadError(item, f"{str(err).partition('. ')[0]}.") from err
+        raise PinnedReadError(item, f"{str(err).partition('. ')[0]}.") from err
     except (LookupError, pa.ArrowInvalid) as err:
-        raise DeltaReadError(item, f"it cannot be read: {err}.") from err
+        raise PinnedReadError(item, f"it cannot be read: {err}.") from err
 
 
 def place_of_table(source: CreateSource) -> DeltaPlace:
@@ -320,7 +311,7 @@ def files_of_pieces(
     def look_up(piece: Piece) -> PinnedFile | str:
         try:
             return file_of(place, source, "", piece)
-        except DeltaReadError:
+        except PinnedReadError:
             return place.file_path(piece.path)
 
     with ThreadPoolExecutor(16) as pool:
@@ -349,7 +340,7 @@ def reasons_of_files(
 def rest_by_spark(
     spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
 ) -> "DataFrame":
-    """Return the files in `only` as rows of OUTPUT_DDL, with the chunks of an actor. Raises DeltaReadError.
+    """Return the files in `only` as rows of OUTPUT_DDL, with the chunks of an actor. Raises PinnedReadError.
 
     Spark reads each as a file of a Parquet source with the stored columns.
     """

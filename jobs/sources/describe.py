@@ -21,7 +21,7 @@ from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
 from tussock.jobs.sources.postgres_slot import TABLE, place_of
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.types import is_stored_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,21 +76,13 @@ def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -
     reader = reader_of(source)
     reader.check(source)
     fields = reader.describe(source, spark)
-    stored_fields = tuple(field for field in fields if _is_kept(field.type))
+    stored_fields = tuple(field for field in fields if is_stored_type(field.type))
     if not stored_fields:
         raise UnsupportedFileTypeError(source.name, fields)
     for field in fields:
         if field not in stored_fields:
             warnings.warn(LeftOutColumnWarning(source.name, field), stacklevel=2)
     return msgspec.structs.replace(source, fields=stored_fields)
-
-
-def _is_kept(kind: str) -> bool:
-    try:
-        arrow_type(kind)
-    except UnsupportedTypeError:
-        return False
-    return True
 
 
 def place_text(source: CreateSource) -> str:

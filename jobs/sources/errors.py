@@ -228,6 +228,56 @@ class LostCopyError(SourceFileError):
         )
 
 
+class BadTableKeyError(InputError):
+    """The option `key` names a column that cannot be part of a key."""
+
+    source: str
+    column: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
+            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
+            "are counted."
+        )
+
+
+class UnskippableItemError(InputError):
+    """A version, snapshot or epoch of a table that changes rows cannot be skipped.
+
+    Args:
+        later: the kind of the items, such as `versions of the table`.
+    """
+
+    source: str
+    item: str
+    later: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.item!r} cannot be skipped, because later {self.later} change the rows of "
+            "earlier ones. Correct the rows there, or drop the source."
+        )
+
+
+class PinnedReadError(SourceFileError):
+    """Pinned rows of a table or of another store cannot be read.
+
+    Args:
+        path: the pinned item, as the barrier names it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}\n  Once this is repaired, {repin_command(self.path)} retries it; otherwise "
+            "drop the source and create it again."
+        )
+
+
 class UnreadableFileError(SourceFileError):
     """A file cannot be read in the format of its source."""
 

@@ -33,20 +33,20 @@ from tussock.jobs.sources.base import (
 )
 from tussock.jobs.sources.errors import (
     BadOptionError,
+    BadTableKeyError,
     CannotRestateError,
     CredentialInOptionError,
     MissingOptionError,
+    PinnedReadError,
+    UnskippableItemError,
 )
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.iceberg_errors import (
-    BadIcebergKeyError,
     IcebergHistoryGoneError,
-    IcebergReadError,
     IcebergRolledBackError,
     IcebergSchemaChangedError,
     IcebergTableReplacedError,
     MissingBranchError,
-    UnskippableSnapshotError,
 )
 from tussock.jobs.sources.iceberg_files import (
     FOLDERS,
@@ -141,7 +141,7 @@ class IcebergTables(ChangingRows):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, FOLDERS, source.options[FOLDERS], reason)
         if KEY in source.options and not key_columns(source):
-            raise BadIcebergKeyError(source.name, source.options[KEY], "names no column")
+            raise BadTableKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         table = _load_table(source)
@@ -150,7 +150,7 @@ class IcebergTables(ChangingRows):
         fields = source.fields or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
         _bind_columns(source, schema, 0 if snapshot is None else snapshot.snapshot_id, None)
         if (objection := key_objection(source, fields)) is not None:
-            raise BadIcebergKeyError(source.name, *objection)
+            raise BadTableKeyError(source.name, *objection)
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
@@ -232,15 +232,15 @@ class IcebergTables(ChangingRows):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SourceReader. Raises IcebergReadError: the engine leaves no file to Spark."""
-        raise IcebergReadError(item_of_snapshots(snapshots_of(document)).name, "Spark reads no files of this table.")
+        """See SourceReader. Raises PinnedReadError: the engine leaves no file to Spark."""
+        raise PinnedReadError(item_of_snapshots(snapshots_of(document)).name, "Spark reads no files of this table.")
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader. pyiceberg reads the rows of the snapshot, independently of the engine's reader.
 
-        Raises IcebergReadError, for example for equality deletes, which pyiceberg does not read. Cost: the rows pass
+        Raises PinnedReadError, for example for equality deletes, which pyiceberg does not read. Cost: the rows pass
         through this process.
         """
         from tussock.jobs.spark.collected import frame_of
@@ -253,7 +253,7 @@ class IcebergTables(ChangingRows):
         try:
             rows = scan.to_arrow() if pinned.end is None else _rows_before(table, scan, pinned.end, item)
         except (ValueError, FileNotFoundError) as err:
-            raise IcebergReadError(item, f"pyiceberg cannot read it: {err}.") from err
+            raise PinnedReadError(item, f"pyiceberg cannot read it: {err}.") from err
         kinds = [arrow_type(field.type) for field in source.fields]
         columns = [texts_of_uuids(rows[name], kind) for name, kind in zip(names, kinds, strict=True)]
         return frame_of(session, pa.table(columns, [field.name for field in source.fields]))
@@ -313,7 +313,7 @@ class IcebergTables(ChangingRows):
     def refuse_skip(self, source: CreateSource, skip: Sequence[str]) -> None:
         for name in skip:
             if name.startswith(f"{_place_of(source)} "):
-                raise UnskippableSnapshotError(source.name, name)
+                raise UnskippableItemError(source.name, name, "snapshots of the table")
 
 
 def _place_of(source: CreateSource) -> str:
@@ -421,7 +421,7 @@ def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:
 def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) -> pa.Table:
     """Return the rows of a snapshot before a cut, read by pyiceberg.
 
-    Raises: IcebergReadError if a part of a file with deleted rows is taken, since pyiceberg gives no positions.
+    Raises: PinnedReadError if a part of a file with deleted rows is taken, since pyiceberg gives no positions.
     """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
@@ -432,7 +432,7 @@ def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) 
     if end.rows:
         if tasks[end.files].delete_files:
             reason = f"the first rows of {tasks[end.files].file.file_path}, which has deleted rows"
-            raise IcebergReadError(item, f"pyiceberg cannot read {reason}. Run epochs until no file waits.")
+            raise PinnedReadError(item, f"pyiceberg cannot read {reason}. Run epochs until no file waits.")
         rows.append(reader.to_table([tasks[end.files]]).slice(0, end.rows))
     return pa.concat_tables(rows, promote_options="permissive")  # texts of few rows may be of a wider type
 

@@ -1,7 +1,6 @@
 """Errors of an Iceberg table that is read as a source."""
 
-from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, repin_command, with_other_columns
+from tussock.jobs.sources.errors import only_anew, with_other_columns
 from tussock.statestore.errors import InputError
 
 
@@ -87,49 +86,4 @@ class IcebergSchemaChangedError(InputError):
             f"source {self.source!r}: snapshot {self.snapshot} of the Iceberg table {self.table}, column "
             f"{self.column!r}: found {self.finding}, expected {self.expected}. "
             f"{with_other_columns(self.source, 'in the table')}"
-        )
-
-
-class BadIcebergKeyError(InputError):
-    """The option `key` names a column that cannot be part of a key."""
-
-    source: str
-    column: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
-            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
-            "are counted."
-        )
-
-
-class UnskippableSnapshotError(InputError):
-    """A snapshot of an Iceberg table cannot be skipped."""
-
-    source: str
-    item: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: {self.item!r} cannot be skipped, because later snapshots of the table change the "
-            "rows of earlier ones. Correct the table, or drop the source."
-        )
-
-
-class IcebergReadError(SourceFileError):
-    """A file that a snapshot of the table refers to cannot be read.
-
-    Args:
-        path: the pinned item, as the barrier names it.
-    """
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, {repin_command(self.path)} retries it; otherwise "
-            "drop the source and create it again."
         )

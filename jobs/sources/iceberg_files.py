@@ -37,8 +37,8 @@ from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, no
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
+from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
-from tussock.jobs.sources.iceberg_errors import IcebergReadError
 from tussock.jobs.sources.iceberg_taken import BoundColumns
 from tussock.jobs.sources.listing import STORE_OPTIONS, open_file
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, cut_splits, read_split
@@ -46,7 +46,7 @@ from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut, files_between, rows_between
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
 from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError
@@ -167,7 +167,7 @@ class _Cutter:
         self._mapped = tuple(table.name_mapping() or schema.name_mapping)
 
     def cut_piece(self, piece: LakePiece) -> list[IcebergPart]:
-        """Return the parts of a piece. Raises IcebergReadError."""
+        """Return the parts of a piece. Raises PinnedReadError."""
         with _read_errors(self._item):
             for _, deletes in piece.weights:
                 for delete in deletes:
@@ -194,7 +194,7 @@ class _Cutter:
             )
             fields = _stored_fields(self._source, columns, range(len(columns)))
             if (reason := reason_of_file(file, fields, reading)) is not None:
-                raise IcebergReadError(self._item, f"only Spark can read file {file.path}: {reason}.")
+                raise PinnedReadError(self._item, f"only Spark can read file {file.path}: {reason}.")
             return [
                 IcebergPart(self._item, split, piece, columns, constants, compared)
                 for split in cut_splits(file, fields, self._target, reading, piece.rows)
@@ -202,29 +202,19 @@ class _Cutter:
 
 
 def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots) -> list[LakePiece]:
-    """Return the pieces of pinned snapshots. Raises IcebergReadError."""
+    """Return the pieces of pinned snapshots. Raises PinnedReadError."""
     item, files = item_of_snapshots(pinned).name, TableFiles(table, pinned.place)
     if str(table.metadata.table_uuid) != pinned.table:
-        raise IcebergReadError(item, f"the table {pinned.place} was dropped and created again.")
+        raise PinnedReadError(item, f"the table {pinned.place} was dropped and created again.")
     found = [files.find_snapshot(i) for i in (pinned.last, pinned.after) if i is not None]
     if None in found:
-        raise IcebergReadError(item, f"a snapshot of the table {pinned.place} has expired.")
+        raise PinnedReadError(item, f"a snapshot of the table {pinned.place} has expired.")
     last = found[0]
     assert last is not None
     if pinned.after is None:
         return pieces_between_cuts(files.pieces_of(last), pinned.start, pinned.end)
     assert found[1] is not None
     return files.pieces_between(found[1], last)
-
-
-def pieces_between_cuts(
-    pieces: Sequence[LakePiece], start: SnapshotCut | None, end: SnapshotCut | None
-) -> list[LakePiece]:
-    """Return the pieces of a snapshot between two cuts."""
-    return [
-        msgspec.structs.replace(pieces[place], rows=rows_between(place, start, end))
-        for place in files_between(len(pieces), start, end)
-    ]
 
 
 def _live_splits(source: CreateSource, part: IcebergPart) -> Iterator[Split]:
@@ -263,7 +253,7 @@ def _chunk_of(source: CreateSource, part: IcebergPart, split: Split, columns: Se
     try:
         rows = read_split(split, range(len(fields)), fields, reading_options(source)).rows
     except NotPlain as err:
-        raise IcebergReadError(part.item, f"only Spark can read file {split.file.path}: {err}.") from err
+        raise PinnedReadError(part.item, f"only Spark can read file {split.file.path}: {err}.") from err
     positions = position_of(rows.column(len(fields)).to_numpy())
     values = {
         c.field_id: constant_column(c.constant, c.type, arrow_type(c.type), len(rows))
@@ -374,14 +364,14 @@ def _read_errors(item: str) -> Iterator[None]:
     """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
     try:
         yield
-    except IcebergReadError:
+    except PinnedReadError:
         raise
     except SourceFileError as err:
-        raise IcebergReadError(item, f"{str(err).partition('. ')[0]}.") from err
+        raise PinnedReadError(item, f"{str(err).partition('. ')[0]}.") from err
     except FileNotFoundError as err:
-        raise IcebergReadError(item, f"{err.filename or err} is gone, removed by an expiry of snapshots.") from err
+        raise PinnedReadError(item, f"{err.filename or err} is gone, removed by an expiry of snapshots.") from err
     except (LookupError, pa.ArrowException) as err:
-        raise IcebergReadError(item, f"it cannot be read: {err}.") from err
+        raise PinnedReadError(item, f"it cannot be read: {err}.") from err
 
 
 def folders_of(source: CreateSource, table: "Table") -> tuple[str, tuple[str, ...], str]:
@@ -398,14 +388,14 @@ def folders_of(source: CreateSource, table: "Table") -> tuple[str, tuple[str, ..
 def pinned_file(
     source: CreateSource, folders: tuple[str, tuple[str, ...], str], item: str, file: LakeFile
 ) -> PinnedFile:
-    """Return a file of the table as it is now. Raises IcebergReadError, OutsideFileError. Cost: one HEAD request."""
+    """Return a file of the table as it is now. Raises PinnedReadError, OutsideFileError. Cost: one HEAD request."""
     path = normal_path_of(file.path)
     require_inside(path, *folders)
     store, name = open_file(path, reading_options(source))
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:
-        raise IcebergReadError(item, f"file {path} is gone, removed by an expiry of snapshots or by hand.") from err
+        raise PinnedReadError(item, f"file {path} is gone, removed by an expiry of snapshots or by hand.") from err
     return PinnedFile(path, info.size, info.etag, 0)
 
 
@@ -417,7 +407,7 @@ def missing_files(source: CreateSource, table: "Table", pieces: Sequence[LakePie
     def find_missing(file: LakeFile) -> str | None:
         try:
             pinned_file(source, folders, "", file)
-        except IcebergReadError:
+        except PinnedReadError:
             return normal_path_of(file.path)
         return None
 

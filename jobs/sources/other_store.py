@@ -38,7 +38,13 @@ from tussock.jobs.sources.base import (
     TimeZones,
 )
 from tussock.jobs.sources.credentials import FILES_LOGIN
-from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    CannotRestateError,
+    MissingOptionError,
+    PinnedReadError,
+    UnskippableItemError,
+)
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.other_store_epochs import (
@@ -59,10 +65,8 @@ from tussock.jobs.sources.other_store_errors import (
     NoPublishedRelationError,
     OtherColumnsChangedError,
     OtherEpochExpiredError,
-    OtherStoreReadError,
     OtherStoreReplacedError,
     OwnStoreError,
-    UnskippableEpochError,
 )
 from tussock.jobs.sources.other_store_taken import EpochTaken, newest_taken, taken_epochs, taken_row, taken_schema
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, EngineAlone, key_columns
@@ -209,7 +213,7 @@ class OtherStores(ChangingRows):
     def refuse_skip(self, source: CreateSource, skip: Sequence[str]) -> None:
         for name in skip:
             if name.startswith(f"{_place_of(source)} after epoch "):
-                raise UnskippableEpochError(source.name, name)
+                raise UnskippableItemError(source.name, name, "epochs of the other store")
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
 
@@ -227,13 +231,13 @@ class OtherStores(ChangingRows):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SourceReader. Raises OtherStoreReadError: the engine leaves nothing to Spark."""
-        raise OtherStoreReadError(_epochs_of(document).item.name, "Spark reads nothing of other stores.")
+        """See SourceReader. Raises PinnedReadError: the engine leaves nothing to Spark."""
+        raise PinnedReadError(_epochs_of(document).item.name, "Spark reads nothing of other stores.")
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
-        """See InputReader. Raises OtherStoreReadError. Cost: the rows pass through this process."""
+        """See InputReader. Raises PinnedReadError. Cost: the rows pass through this process."""
         from tussock.jobs.spark.collected import frame_of
 
         pinned = msgspec.structs.replace(_epochs_of(document), after=None)

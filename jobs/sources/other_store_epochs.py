@@ -19,7 +19,8 @@ from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.settings.home import recorded_home
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.base import Item
-from tussock.jobs.sources.other_store_errors import CannotPinError, OtherStoreReadError
+from tussock.jobs.sources.errors import PinnedReadError
+from tussock.jobs.sources.other_store_errors import CannotPinError
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import DamagedError, InputError, MustStopError
@@ -226,7 +227,7 @@ def parts_of(pinned: PinnedEpochs, units: int) -> list[EpochsPart]:
 
 
 def read_part(part: EpochsPart, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a part as chunks. Raises OtherStoreReadError."""
+    """Yield the rows of a part as chunks. Raises PinnedReadError."""
     with read_errors(part.item):
         version = version_of(part.store, part.version)
         relation = relation_with(version, part.relation, part.item)
@@ -246,11 +247,11 @@ def read_part(part: EpochsPart, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def relation_with(version: HummockVersion, relation: int, item: str) -> Relation:
-    """Return a relation of a version, dropped ones included. Raises OtherStoreReadError."""
+    """Return a relation of a version, dropped ones included. Raises PinnedReadError."""
     for known in version.catalog.relations:
         if known.id == relation:
             return known
-    raise OtherStoreReadError(item, f"the store no longer has relation {relation} in version {version.id}.")
+    raise PinnedReadError(item, f"the store no longer has relation {relation} in version {version.id}.")
 
 
 @contextmanager
@@ -261,7 +262,7 @@ def read_errors(item: str) -> Iterator[None]:
     """
     try:
         yield
-    except OtherStoreReadError:
+    except PinnedReadError:
         raise
     except (InputError, MustStopError, DamagedError, LookupError) as err:
-        raise OtherStoreReadError(item, f"it cannot be read: {err}") from err
+        raise PinnedReadError(item, f"it cannot be read: {err}") from err

@@ -1,7 +1,6 @@
 """Errors of a relation of another store that is read as a source."""
 
-from tussock.jobs.chunks.failure import SourceFileError
-from tussock.jobs.sources.errors import only_anew, repin_command, with_other_columns
+from tussock.jobs.sources.errors import only_anew, with_other_columns
 from tussock.statestore.errors import InputError, did_you_mean
 
 
@@ -125,34 +124,4 @@ class CannotPinError(InputError):
         return (
             f"source {self.source!r}: it cannot pin the epoch that it reads in {self.store}: {self.reason.rstrip('.')}."
             " Grant the pipeline the rights to read that store, and to put and delete objects below meta/pin/ there."
-        )
-
-
-class UnskippableEpochError(InputError):
-    """An epoch of another store cannot be skipped."""
-
-    source: str
-    item: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: {self.item!r} cannot be skipped, because later epochs change the rows of earlier "
-            "ones. Correct the rows in the other store, or drop the source."
-        )
-
-
-class OtherStoreReadError(SourceFileError):
-    """Pinned epochs of another store cannot be read.
-
-    Args:
-        path: the pinned item, as the barrier names it.
-    """
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: {self.reason}\n  Once this is repaired, {repin_command(self.path)} retries it; otherwise "
-            "drop the source and create it again."
         )

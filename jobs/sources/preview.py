@@ -23,7 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quote_name, string_text
+from tussock.jobs.logical.quoting import quote_if_needed, string_text
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
@@ -45,7 +45,6 @@ _ENDINGS = {
 _UNPACKED: dict[str, Callable[[], Any]] = {".gz": lambda: zlib.decompressobj(31), ".bz2": bz2.BZ2Decompressor}
 _SEPARATORS = (",", ";", "\t", "|")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 _WHOLE = r"[+-]?(0|[1-9][0-9]*)"
 #: The types of csv columns with the texts that they accept, narrowest first. All other columns are strings.
@@ -158,13 +157,9 @@ def infer_text_fields(format: str, file: ListedFile, options: Mapping[str, str])
 
 def source_text(source: CreateSource) -> str:
     """The CREATE SOURCE statement with one line per column."""
-    columns = ",\n".join(f"    {_column_text(f.name)} {f.type}" for f in source.fields)
+    columns = ",\n".join(f"    {quote_if_needed(f.name)} {f.type}" for f in source.fields)
     options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
-    return f"CREATE SOURCE {_column_text(source.name)} (\n{columns}\n) USING {source.format} OPTIONS ({options});"
-
-
-def _column_text(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quote_name(name)
+    return f"CREATE SOURCE {quote_if_needed(source.name)} (\n{columns}\n) USING {source.format} OPTIONS ({options});"
 
 
 def _name_of(path: str) -> str:

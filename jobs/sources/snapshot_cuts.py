@@ -6,7 +6,7 @@ stays the same until its end is taken, then later epochs take the changes since.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,9 @@ class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     def __bool__(self) -> bool:
         return bool(self.files or self.rows)
+
+
+_Piece = TypeVar("_Piece", bound=msgspec.Struct)  # a file of a snapshot, with the rows to read as `rows`
 
 
 def cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
@@ -85,7 +88,7 @@ def next_portion(
     return SnapshotPortion(None if end == len(files) else SnapshotCut(end), spent)
 
 
-def rows_between(place: int, start: SnapshotCut | None, end: SnapshotCut | None) -> tuple[int, int | None] | None:
+def _rows_between(place: int, start: SnapshotCut | None, end: SnapshotCut | None) -> tuple[int, int | None] | None:
     """Return the first row to read of a file, and the row after the last one (None: all); None for the whole file."""
     first = start.rows if start is not None and place == start.files else 0
     after = end.rows if end is not None and place == end.files else None
@@ -95,6 +98,14 @@ def rows_between(place: int, start: SnapshotCut | None, end: SnapshotCut | None)
 def files_between(count: int, start: SnapshotCut | None, end: SnapshotCut | None) -> range:
     """Return the places of the files that have rows between two cuts. `count`: of all files."""
     return range(0 if start is None else start.files, count if end is None else end.files + bool(end.rows))
+
+
+def pieces_between_cuts(pieces: Sequence[_Piece], start: SnapshotCut | None, end: SnapshotCut | None) -> list[_Piece]:
+    """Return the pieces of a snapshot between two cuts, each with the rows to read as `rows`."""
+    return [
+        msgspec.structs.replace(pieces[place], rows=_rows_between(place, start, end))
+        for place in files_between(len(pieces), start, end)
+    ]
 
 
 def _measure_file(file: PinnedFile, measure: Callable[[PinnedFile], FileRecords]) -> FileRecords:

@@ -10,7 +10,6 @@ The deployment then leaves it and all later statements for the next apply, and r
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -34,9 +33,9 @@ from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.python_function import FOLDER
 from tussock.jobs.kernels.registry import may_raise
-from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
+from tussock.jobs.logical.errors import UnsupportedQueryError, errors_with_file, sql_error
 from tussock.jobs.logical.expression_tree import needs_spark
-from tussock.jobs.logical.nodes import AggCall, Aggregate, Expr, Plan
+from tussock.jobs.logical.nodes import Aggregate, walk_plan
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
@@ -77,7 +76,6 @@ from tussock.jobs.statements.statement_maker import StatementMaker
 from tussock.jobs.statements.transaction import DraftTransaction
 from tussock.jobs.statements.unchanged import unchanged_relation
 from tussock.jobs.statements.zone_move import ZoneMove, known_moves, moved_views, moves_of_jvm
-from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.version import stored_size
 from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -249,14 +247,14 @@ class DeploymentBuilder:
         """
         whole, moves = True, self._record_zone_rules() if zone_rules else ()
         for path, script in scripts:
-            with _errors_with_file(path):
+            with errors_with_file(path):
                 for statement in split_script(script, schema):
                     whole = whole and self._process_statement(path, statement)
                     if not whole:
                         self._remember_name(statement)
         if derived is not None and whole:
             for own in derived(self._draft.catalog):
-                with _errors_with_file(own.file):
+                with errors_with_file(own.file):
                     self._process_statement(own.file, ScriptStatement(own.text, schema=own.schema), own=own)
         self._without_files(prune if whole else False, own=derived is not None and whole)
         self._resume_views(resume)
@@ -557,38 +555,17 @@ class DeploymentBuilder:
 def require_plain(bound: Bound) -> None:
     """Raise UnsupportedQueryError if epochs would need Spark for a view, or if a row could make it raise."""
     assert isinstance(bound, CreateView), "only views may be left out"
-    expressions = tuple(_expressions_below(bound.plan))
+    nodes = tuple(walk_plan(bound.plan))
+    expressions = tuple(expr for node in nodes for expr in node.expressions)
     if any(map(needs_spark, expressions)):
         raise UnsupportedQueryError("an expression", "only Spark computes it")
     try:
         check_plan(bound.plan)
     except UnsupportedExpressionError as err:
         raise UnsupportedQueryError("an expression", str(err)) from err
-    if any(map(may_raise, expressions)) or any(call.mode == "ANSI" for call in _aggregates_below(bound.plan)):
+    calls = (call for node in nodes if isinstance(node, Aggregate) for call in node.calls)
+    if any(map(may_raise, expressions)) or any(call.mode == "ANSI" for call in calls):
         raise UnsupportedQueryError("an expression", "it raises an error on some values, which would stop an epoch")
-
-
-def _aggregates_below(plan: Plan) -> Iterator[AggCall]:
-    for below in plan.inputs:
-        yield from _aggregates_below(below)
-    if isinstance(plan, Aggregate):
-        yield from plan.calls
-
-
-def _expressions_below(plan: Plan) -> Iterator[Expr]:
-    for below in plan.inputs:
-        yield from _expressions_below(below)
-    yield from plan.expressions
-
-
-@contextmanager
-def _errors_with_file(path: Path) -> Iterator[None]:
-    """Add the file to errors raised inside the block."""
-    try:
-        yield
-    except InputError as err:
-        err.add_note(f"in {path}")
-        raise
 
 
 def _created_name(statement: Single) -> str | None:

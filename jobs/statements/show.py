@@ -1,6 +1,5 @@
 """Answers to SHOW and EXPLAIN, as columns of text and as text."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tussock.jobs.catalog.definition import (
@@ -15,13 +14,12 @@ from tussock.jobs.catalog.definition import (
 from tussock.jobs.catalog.schemas import schemas_of
 from tussock.jobs.logical.hidden_columns import hidden_types
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.quoting import PLAIN_NAME, quote_if_needed
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Explain, Show, Shown
 from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KINDS = {
     Shown.SOURCES: {RelationKind.SOURCE},
     Shown.TABLES: {RelationKind.TABLE},
@@ -181,9 +179,9 @@ def _created_by(relation: Relation) -> str:
             head = f"CREATE FUNCTION {function.name} ({_declare_fields(function.fields)}) RETURNS {function.returns}"
             return f"{head}{comment} LANGUAGE PYTHON AS {_quote_text(f'{function.module}:{function.function}')}"
         case PlainViewDefinition(view):
-            return f"CREATE VIEW {view.name} ({', '.join(_quote_name(f.name) for f in view.fields)}) AS {view.sql}"
+            return f"CREATE VIEW {view.name} ({', '.join(quote_if_needed(f.name) for f in view.fields)}) AS {view.sql}"
         case view:
-            columns = f" ({', '.join(map(_quote_name, view.columns))})" if view.columns else ""
+            columns = f" ({', '.join(map(quote_if_needed, view.columns))})" if view.columns else ""
             return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
 
 
@@ -199,7 +197,7 @@ def _create_table_text(table: CreateTable) -> str:
     defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
     comments = {column: f" COMMENT {_quote_text(text)}" for column, text in table.comments}
     columns = [
-        f"{_quote_name(f.name)} {table.declared_type(i)}{' NOT NULL' if i in table.not_null else ''}"
+        f"{quote_if_needed(f.name)} {table.declared_type(i)}{' NOT NULL' if i in table.not_null else ''}"
         f"{defaults.get(i, '')}{comments.get(i, '')}"
         for i, f in enumerate(table.fields)
     ]
@@ -209,20 +207,15 @@ def _create_table_text(table: CreateTable) -> str:
 
 
 def _declare_key(fields: Sequence[Field], key: Sequence[int]) -> str:
-    return f"PRIMARY KEY ({', '.join(_quote_name(fields[k].name) for k in key)})" if key else ""
+    return f"PRIMARY KEY ({', '.join(quote_if_needed(fields[k].name) for k in key)})" if key else ""
 
 
 def _declare_fields(fields: Sequence[Field]) -> str:
-    return ", ".join(f"{_quote_name(f.name)} {f.type}" for f in fields)
-
-
-def _quote_name(name: str) -> str:
-    """A column's name as SQL, in backquotes unless it consists of lower-case letters, digits and _."""
-    return name if _PLAIN.fullmatch(name) else quote_name(name)
+    return ", ".join(f"{quote_if_needed(f.name)} {f.type}" for f in fields)
 
 
 def _quote_option(name: str) -> str:
-    return name if all(_PLAIN.fullmatch(part.lower()) for part in name.split(".")) else _quote_name(name)
+    return name if all(PLAIN_NAME.fullmatch(part.lower()) for part in name.split(".")) else quote_if_needed(name)
 
 
 def _quote_text(value: str) -> str:

@@ -4,10 +4,10 @@ A `*` stays as it was created, so files that bring columns do not change a view.
 columns that the view would have if it were created now.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tussock.jobs.catalog.definition import ViewDefinition, definition_of, source_of
-from tussock.jobs.logical.nodes import Plan, Scan
+from tussock.jobs.logical.nodes import scans_of
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.statestore.meta.catalog import Catalog, Relation
@@ -25,7 +25,7 @@ def star_note(catalog: Catalog, view: Relation) -> str:
     if not isinstance(definition, ViewDefinition):
         return ""
     last = dict[str, int]()
-    for scan in _scans_of(definition.plan):
+    for scan in scans_of(definition.plan):
         last[scan.relation] = max(last.get(scan.relation, -1), *scan.columns, -1)
     sources = {r.name: source for r in catalog.live_relations() if (source := source_of(r)) is not None}
     lacking = {
@@ -43,13 +43,6 @@ def star_note(catalog: Catalog, view: Relation) -> str:
         f"its * was bound before the source had the columns {'; '.join(parts)}, and stays so. CREATE OR REPLACE "
         "MATERIALIZED VIEW with the same SELECT binds it again"
     )
-
-
-def _scans_of(plan: Plan) -> Iterator[Scan]:
-    if isinstance(plan, Scan):
-        yield plan
-    for below in plan.inputs:
-        yield from _scans_of(below)
 
 
 def _covers(tokens: Sequence[Token], source: str) -> bool:

@@ -6,8 +6,8 @@ it is replaced as a whole, and may be removed at any time.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.catalog.definition import created_by, find_relation, source_of
+from tussock.jobs.logical.errors import errors_with_file
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
@@ -47,7 +48,6 @@ from tussock.jobs.statements.statement_maker import StatementMaker
 from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.jobs.statements.transaction import DraftTransaction
 from tussock.statestore.decoding import decode_json
-from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -108,7 +108,7 @@ class BoundFiles:
         draft = DraftTransaction(Catalog(zones=cache_before.zones), 1)
         with ExitStack() as stack:
             for path, script in scripts:
-                with _errors_in_file(path):
+                with errors_with_file(path):
                     for statement in split_script(script, self.schema):
                         if _first_word(statement.text) in _DEFINING:
                             digest = self._statement_digest(draft.catalog, statement)
@@ -204,13 +204,3 @@ def _first_word(text: str) -> str:
 
 def _with_code(statement: Single, base: Path) -> Single:
     return with_code(statement, base) if isinstance(statement, CreateFunction) else statement
-
-
-@contextmanager
-def _errors_in_file(path: Path) -> Iterator[None]:
-    """Add the file to errors raised inside the block."""
-    try:
-        yield
-    except InputError as err:
-        err.add_note(f"in {path}")
-        raise

@@ -1,11 +1,11 @@
 """Write a first test of a view from rows that its inputs have now."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tussock.jobs.logical.nodes import Aggregate, Column, Join, Plan, Project, Scan
+from tussock.jobs.logical.nodes import Aggregate, Column, Join, Plan, Project, Scan, scans_of
 from tussock.jobs.viewtests.comparison import Row
 from tussock.jobs.viewtests.values import text_of_value
 from tussock.statestore.zones import is_utc, tzinfo_of
@@ -20,7 +20,7 @@ ColumnOf = tuple[str, int]  # a relation, and the index of its column
 def columns_read(plan: Plan) -> dict[str, set[int]]:
     """The columns that a view reads of each relation, by index. In the order of the relations in its SELECT."""
     columns_by_relation: dict[str, set[int]] = {}
-    for scan in _scans_of(plan):
+    for scan in scans_of(plan):
         columns_by_relation.setdefault(scan.relation, set()).update(scan.columns)
     return columns_by_relation
 
@@ -79,13 +79,6 @@ def first_test_text(
 
 
 # --- joins ------------------------------------------------------------------------------------------------------------
-
-
-def _scans_of(plan: Plan) -> Iterator[Scan]:
-    if isinstance(plan, Scan):
-        yield plan
-    for below in plan.inputs:
-        yield from _scans_of(below)
 
 
 def _column_origins(plan: Plan, links: list[tuple[ColumnOf, ColumnOf]]) -> list[ColumnOf | None]:

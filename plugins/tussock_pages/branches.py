@@ -1,7 +1,7 @@
 """The page of branches: the open branches of a store, and what its last previews changed."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -15,6 +15,7 @@ from tussock.jobs.facts.branches import list_branches
 from tussock.jobs.texts.comparison import counts_text, headline, notes_of, sample_cells
 from tussock.jobs.texts.comparison_page import difference_picture
 from tussock.jobs.texts.preview_report import preview_headline
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import Html, page
@@ -68,7 +69,7 @@ def branches_page(request: Request, user: User, session: SessionDep, dag_id: str
 
 def _shown_preview(preview: Preview, zone: Any, may_see_rows: bool) -> ShownPreview:
     views = tuple(_shown_view(view, zone, may_see_rows) for view in preview.difference.views if view.differs)
-    at = datetime.fromtimestamp(preview.ended_ms / 1000, UTC)
+    at = time_of_ms(preview.ended_ms)
     return ShownPreview(preview, at, preview_headline(preview), headline(preview.difference), views)
 
 

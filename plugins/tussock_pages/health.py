@@ -7,10 +7,11 @@ from fastapi import HTTPException
 
 from tussock.jobs.facts.health import Trouble, trouble_of_unopened, with_scheduler, without_row_values
 from tussock.jobs.facts.runs import RunFacts
-from tussock.jobs.facts.status import Status, now_of, status_of
+from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run
 from tussock_pages.stores import LookResult, SeenStore, name_in, pipeline_of
@@ -23,7 +24,7 @@ def look_at_status(store: SeenStore) -> LookResult:
     of = store.pipeline
 
     def look(meta: MetaStore) -> Status:
-        return status_of(of, meta, now_of(clock_ms()), last=EPOCHS_LOOKED_AT)
+        return status_of(of, meta, time_of_ms(clock_ms()), last=EPOCHS_LOOKED_AT)
 
     return store.look("status", look)
 

@@ -5,6 +5,8 @@ the next epoch can therefore never get the epoch of a barrier that was supersede
 manifest may still exist.
 """
 
+from datetime import UTC, datetime
+
 from tussock.statestore.meta.errors import SettingError
 
 COUNTER_BITS = 16
@@ -35,6 +37,11 @@ def allot_between(above: int, attempt: int) -> int:
         expected = f"an attempt below {1 << _BETWEEN_BITS}, and fewer than a thousand epochs after the parent's last"
         raise SettingError("the epoch of a branch", f"attempt {attempt} after epoch {above}", expected)
     return epoch
+
+
+def time_of_ms(unix_ms: int) -> datetime:
+    """Convert Unix milliseconds to a time in UTC."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC)
 
 
 def epoch_ms(epoch: int) -> int:

@@ -11,15 +11,7 @@ import pytest
 from tests.support.jobs.driver.embedded import NOW, append, rows
 from tests.support.jobs.plan.catalogs import counted, view
 from tests.support.jobs.sinks.dying import KilledError, dying
-from tests.support.statestore.fixtures import (
-    any_store,
-    azurite_endpoint,
-    fakegcs_endpoint,
-    google_endpoint,
-    hdfs_endpoint,
-    moto_endpoint,
-    versitygw_endpoint,
-)
+from tests.support.statestore.fixtures import *  # noqa: F403
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -29,15 +21,6 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
-__all__ = [
-    "any_store",
-    "azurite_endpoint",
-    "fakegcs_endpoint",
-    "google_endpoint",
-    "hdfs_endpoint",
-    "moto_endpoint",
-    "versitygw_endpoint",
-]
 pytestmark = [pytest.mark.deep, pytest.mark.kill, pytest.mark.timeout(3600)]
 SEEDS = int(os.environ.get("STORE_SEEDS", "100"))
 OF_FILES, OF_COUNTS = (Field("k", "bigint"), Field("g", "int")), (Field("g", "int"), Field("n", "bigint"))

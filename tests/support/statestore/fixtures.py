@@ -13,6 +13,15 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
+__all__ = [
+    "any_store",
+    "azurite_endpoint",
+    "fakegcs_endpoint",
+    "google_endpoint",
+    "hdfs_endpoint",
+    "moto_endpoint",
+    "versitygw_endpoint",
+]  # `objects` only where a conftest names it
 _stores = count()
 
 

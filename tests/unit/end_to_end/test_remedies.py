@@ -734,11 +734,9 @@ ELSEWHERE = {
     "BeingBuiltError": ("only a large view is built over several epochs", "tests/unit/jobs/driver/test_builds.py"),
     "BuildFailedError": ("`tussock apply` binds with Spark", "tests/unit/jobs/driver/test_builds.py"),
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/spark/end_to_end/test_apply.py"),
-    "DeltaReadError": ("needs a damaged Delta table", "tests/unit/jobs/sources/test_delta.py"),
+    "PinnedReadError": ("needs a damaged table or store", "tests/unit/jobs/sources/test_delta.py"),
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
     "DatabaseReadError": ("needs a database", "tests/spark/jobs/sources/test_jdbc.py"),
-    "OtherStoreReadError": ("needs a damaged store", "tests/unit/jobs/driver/test_other_store.py"),
-    "IcebergReadError": ("needs a damaged Iceberg table", "tests/unit/jobs/sources/test_iceberg.py"),
     "InheritedError": ("needs a process that forks", "tests/unit/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
     "LegacyZoneError": (
@@ -784,7 +782,7 @@ ELSEWHERE = {
 
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
-        AppendOnlyTableError BadDeltaKeyError BadIcebergKeyError BadInsertTextError BadKafkaColumnError BadOptionError
+        AppendOnlyTableError BadTableKeyError BadInsertTextError BadKafkaColumnError BadOptionError
         BadOtherKeyError NewColumnsError NoOtherStoreError NoPublishedRelationError OwnStoreError
         BadPathError IcebergRolledBackError MissingBranchError MissingIcebergTableError NoCatalogError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
@@ -823,11 +821,11 @@ NOT_RUN = {
         MissingTableError NoIdentityError TableOutsideError UndeclaredTableError UnreadableTableError
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
         DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
-        MissingPathError SourceContradictedError UnskippableVersionError
+        MissingPathError SourceContradictedError
         UnsupportedDeltaFeatureError
         IcebergHistoryGoneError IcebergMetadataError IcebergSchemaChangedError IcebergTableReplacedError
-        UnskippableSnapshotError UnsupportedIcebergFeatureError
-        OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableEpochError""",
+        UnsupportedIcebergFeatureError
+        OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableItemError""",
     "The machine, the network or the bucket is at fault": """
         CannotPinError CatalogAccessError CatalogAwayError SinksNotPublishedError
         DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError OpenTransactionsError

@@ -1,23 +1,4 @@
 """The fixtures of tests/support/statestore/fixtures.py."""
 
-from tests.support.statestore.fixtures import (
-    any_store,
-    azurite_endpoint,
-    fakegcs_endpoint,
-    google_endpoint,
-    hdfs_endpoint,
-    moto_endpoint,
-    objects,
-    versitygw_endpoint,
-)
-
-__all__ = [
-    "any_store",
-    "azurite_endpoint",
-    "fakegcs_endpoint",
-    "google_endpoint",
-    "hdfs_endpoint",
-    "moto_endpoint",
-    "objects",
-    "versitygw_endpoint",
-]
+from tests.support.statestore.fixtures import *  # noqa: F403
+from tests.support.statestore.fixtures import objects as objects

@@ -28,7 +28,7 @@ from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.facts.published import compare_published
-from tussock.jobs.facts.status import StatusSettings, now_of, read_status
+from tussock.jobs.facts.status import StatusSettings, read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
@@ -47,6 +47,7 @@ from tussock.jobs.sinks.base import ForeignTableError
 from tussock.jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
 from tussock.jobs.sinks.publication import publish_tables
 from tussock.jobs.sinks.records import read_records
+from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.names import STORE
 from tussock.statestore.objectstore.open import open_object_store
@@ -94,7 +95,7 @@ class Store:
 
     def follows(self) -> bool:
         """Whether `tussock status` finds no problem with the tables and the store's place."""
-        found = read_status(open_meta(self.address), now_of(clock_ms()), StatusSettings(publish=(self.settings,)))
+        found = read_status(open_meta(self.address), time_of_ms(clock_ms()), StatusSettings(publish=(self.settings,)))
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:

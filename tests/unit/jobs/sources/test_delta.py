@@ -40,15 +40,13 @@ from tussock.jobs.sources import delta, file_portions, snapshot_cuts
 from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
-    BadDeltaKeyError,
     DeltaSchemaChangedError,
     MissingDeltaTableError,
-    UnskippableVersionError,
 )
 from tussock.jobs.sources.delta_files import DeltaEngine, DeltaPart, PinnedVersions
 from tussock.jobs.sources.delta_taken import newest_taken
 from tussock.jobs.sources.describe import describe_source
-from tussock.jobs.sources.errors import BadOptionError, BadPathError
+from tussock.jobs.sources.errors import BadOptionError, BadPathError, BadTableKeyError, UnskippableItemError
 from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.sources.parquet import Split
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut
@@ -396,7 +394,7 @@ def test_a_source_with_older_columns_reads_null_if_a_file_lacks_one(tmp_path: Pa
 
 def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
     write_deltalake(place, table((7, 7.0, "c")), mode="append")
-    with pytest.raises(UnskippableVersionError, match="later versions of the table change the rows of earlier ones"):
+    with pytest.raises(UnskippableItemError, match="later versions of the table change the rows of earlier ones"):
         abandon_barrier(meta, Detour(skip_files=(f"{place} from version 1",)))
     advance_store(LocalRunner(), meta)
     require_equal(meta, place, ("copy",))
@@ -405,9 +403,9 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"key": "id, no"}, BadDeltaKeyError, "'no' is not a column of the source, which has id, v, p"),
-        ({"key": "v"}, BadDeltaKeyError, "'v' has the type double"),
-        ({"key": " "}, BadDeltaKeyError, "names no column"),
+        ({"key": "id, no"}, BadTableKeyError, "'no' is not a column of the source, which has id, v, p"),
+        ({"key": "v"}, BadTableKeyError, "'v' has the type double"),
+        ({"key": " "}, BadTableKeyError, "names no column"),
         ({"header": "true"}, BadOptionError, "a delta source has no such option; its options are path, key"),
         ({"path": "/x/*"}, BadPathError, "a Delta table is one folder"),
         ({"path": "/x/none"}, MissingDeltaTableError, "no Delta table at /x/none"),

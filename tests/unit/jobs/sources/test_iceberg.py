@@ -36,12 +36,16 @@ from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceO
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions, iceberg_files, parquet, snapshot_cuts
 from tussock.jobs.sources.describe import describe_source
-from tussock.jobs.sources.errors import BadOptionError, CredentialInOptionError, MissingOptionError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    BadTableKeyError,
+    CredentialInOptionError,
+    MissingOptionError,
+    UnskippableItemError,
+)
 from tussock.jobs.sources.iceberg import IcebergTables
 from tussock.jobs.sources.iceberg_errors import (
-    BadIcebergKeyError,
     IcebergSchemaChangedError,
-    UnskippableSnapshotError,
 )
 from tussock.jobs.sources.parquet import Split
 from tussock.jobs.trouble.supersede import abandon_barrier
@@ -405,7 +409,7 @@ def test_no_snapshot_can_be_skipped(lake: Path, meta: MetaStore) -> None:
     taken = table.current_snapshot()
     assert taken is not None
     table.append(rows_of((3, 3.0, "c")))
-    with pytest.raises(UnskippableSnapshotError, match="later snapshots of the table change the rows of earlier ones"):
+    with pytest.raises(UnskippableItemError, match="later snapshots of the table change the rows of earlier ones"):
         abandon_barrier(meta, Detour(skip_files=(f"lake.{NAME} after snapshot {taken.snapshot_id}",)))
     advance(meta)
 
@@ -413,9 +417,9 @@ def test_no_snapshot_can_be_skipped(lake: Path, meta: MetaStore) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"key": "id, no"}, BadIcebergKeyError, "'no' is not a column of the source, which has id, v, p"),
-        ({"key": "v"}, BadIcebergKeyError, "'v' has the type double"),
-        ({"key": " "}, BadIcebergKeyError, "names no column"),
+        ({"key": "id, no"}, BadTableKeyError, "'no' is not a column of the source, which has id, v, p"),
+        ({"key": "v"}, BadTableKeyError, "'v' has the type double"),
+        ({"key": " "}, BadTableKeyError, "names no column"),
         ({"header": "true"}, BadOptionError, "an iceberg source has no such option; its options are catalog, table"),
         ({"table": "orders"}, BadOptionError, "expected the namespace and the name of a table"),
         ({"table": ""}, MissingOptionError, "lacks table"),
