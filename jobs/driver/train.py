@@ -16,7 +16,7 @@ are committed. Until then, it reads these epochs from memory and not from their 
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ from types import TracebackType
 from typing import Self
 
 from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, take_in
-from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.epoch_plan import Base, EpochPlan, plan_epoch
 from tussock.jobs.barriers.follow import plan_followed
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.chunks.failure import SourceAwayError
-from tussock.jobs.driver.levels import in_order, run_levels, with_names
+from tussock.jobs.driver.levels import LevelResults, in_order, run_levels, with_names
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.driver.summary import (
@@ -237,30 +237,14 @@ class Train:
             self._queue_checkpoint(_ToCommit(barrier, drafted, None, undone.ssts, seconds, undone.rows))
             return
         with PartTimer(seconds, "plan"), self._lost_if_overtaken(barrier):
-            base = self._base_of_next(base_version)
-            if base.version.epoch != barrier.prev_epoch:
-                raise LostRaceError(
-                    f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
-                )
-            taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
-            if barrier.follows:
-                plan = plan_followed(self.meta, base, barrier)
-            else:
-                plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
+            plan = self._plan_levels(barrier, base_version)
             unflushed = [one.unflushed for one in self._in_flight_after(base_version) if one.unflushed is not None]
         levels = plan.schedule.levels
         self.progress(
             f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels"
         )
         with PartTimer(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
-            try:
-                ran = run_levels(self.runner, self.meta, plan, unflushed, self.progress)
-            except (InputError, SourceAwayError) as err:
-                named = with_names(err, self.meta, plan) if isinstance(err, InputError) else err
-                self.drain_epochs()
-                if drafted:
-                    self.meta.put_in_force(barrier)
-                raise named from None
+            ran = self._run_levels(plan, barrier, unflushed, drafted)
         log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
         undeclared = undeclared_columns(ran.reports, plan.schedule)
         for source, columns in undeclared.items():
@@ -283,6 +267,30 @@ class Train:
                 taken=ran.taken,
             )
         )
+
+    def _plan_levels(self, barrier: Barrier, base_version: _BaseVersion) -> EpochPlan:
+        base = self._base_of_next(base_version)
+        if base.version.epoch != barrier.prev_epoch:
+            raise LostRaceError(
+                f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
+            )
+        if barrier.follows:
+            return plan_followed(self.meta, base, barrier)
+        taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
+        return plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
+
+    def _run_levels(
+        self, plan: EpochPlan, barrier: Barrier, unflushed: Sequence[SealedTables], drafted: bool
+    ) -> LevelResults:
+        """Run the levels. If an input blocks them, commit the earlier epochs and put the barrier in force."""
+        try:
+            return run_levels(self.runner, self.meta, plan, unflushed, self.progress)
+        except (InputError, SourceAwayError) as err:
+            named = with_names(err, self.meta, plan) if isinstance(err, InputError) else err
+            self.drain_epochs()
+            if drafted:
+                self.meta.put_in_force(barrier)
+            raise named from None
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:

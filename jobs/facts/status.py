@@ -156,81 +156,88 @@ def read_status(
     settings = settings or StatusSettings()
     version, own = meta.read_latest(), find_own_branch(meta)
     argument = settings.name and in_commands(settings.name, settings.environment, own.name if own is not None else "")
-    barrier = meta.barrier_after(version.epoch)
-    opened = None if barrier is None else barrier_facts(meta, version, barrier)
-    waits = list_sources(meta, version)
-    done = list_epochs(meta, last, version=version)
-    newest = done[-1] if done else None
-    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=barrier, wanted=settings.freshness)
-    statements = meta.log_end() - version.log_end
-    shape = store_shape(version)
-    copy = find_copy(meta)
-    compared = read_verified(meta, version)
-    tables = tuple(compare_published(meta, sink) for sink in settings.publish) if version.published else ()
-    run, committed = last_run(meta, now), moment_if_any(version.epoch)
-    seen_run = max((at for at in (None if run is None else run.at, committed) if at is not None), default=None)
-    listed = find_troubles(
-        HealthFacts(
-            pipeline=settings.name,
-            environment=settings.environment,
-            branch=own.name if own is not None else "",
-            now=now,
-            committed=version.epoch,
-            published=version.published,
-            run=run,
-            overdue=overdue_repetition(settings.triggers, seen_run, now)
-            if settings.schedule is None
-            else overdue_run(settings.schedule, settings.time_zone, seen_run, now),
-            opened=opened,
-            sources=waits,
-            views=seen,
-            epochs=done,
-            shape=shape,
-            freshness=settings.freshness,
-            publish=settings.publish,
-            tables=tables,
-            copy=copy,
-            verified=compared,
-            record=read_record(meta.objects, version.epoch) if version.epoch else None,
-            inputs=inputs_by_relation(version.catalog) if version.held else {},
-            statements=statements,
-            is_empty=not version.epoch and not statements and barrier is None,
-            missing=_missing_files(meta, version, settings, run, now),
-        )
-    )
+    facts = _health_facts(meta, version, now, settings, own, last)
     return Status(
         pipeline=settings.name,
         environment=settings.environment,
         store=meta.objects.uri,
         at=now,
         version=version.id,
-        committed=committed,
+        committed=moment_if_any(version.epoch),
         published=moment_if_any(version.published),
         floor=moment_if_any(version.min_readable_epoch),
-        statements=statements,
-        troubles=tuple(_to_run(trouble, argument, meta.objects.uri) for trouble in listed),
-        open=opened,
-        sources=waits,
-        views=seen,
-        epochs=done,
-        units=list_units(version, done, meta if everything else None),
-        shape=shape,
-        cost=sum_cost(version, done, settings.prices),
+        statements=facts.statements,
+        troubles=tuple(_to_run(trouble, argument, meta.objects.uri) for trouble in find_troubles(facts)),
+        open=facts.opened,
+        sources=tuple(facts.sources),
+        views=tuple(facts.views),
+        epochs=tuple(facts.epochs),
+        units=list_units(version, facts.epochs, meta if everything else None),
+        shape=facts.shape,
+        cost=sum_cost(version, facts.epochs, settings.prices),
         vacuum=vacuum_facts(meta) if everything else None,
         work=tuple(
             WorkFacts(work.what, time_of_ms(work.began), time_of_ms(work.at), work.done, work.total)
             for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
         ),
-        tables=tables,
-        copy=copy,
-        verified=compared,
-        run=run,
+        tables=tuple(facts.tables),
+        copy=facts.copy,
+        verified=facts.verified,
+        run=facts.run,
         zones=list_zones(version),
         zone_databases=zone_databases() if version.catalog.zones else None,
         branch=own,
         branches=tuple(branch.name for branch in version.branches),
         readers=list_readers(meta),
         reads=list_stores_read(meta, version),
+    )
+
+
+def _health_facts(
+    meta: MetaStore,
+    version: HummockVersion,
+    now: datetime,
+    settings: StatusSettings,
+    own: BranchFacts | None,
+    last: int,
+) -> HealthFacts:
+    barrier = meta.barrier_after(version.epoch)
+    sources = list_sources(meta, version)
+    epochs = list_epochs(meta, last, version=version)
+    newest = epochs[-1] if epochs else None
+    statements = meta.log_end() - version.log_end
+    run = last_run(meta, now)
+    seen_run = max(
+        (at for at in (None if run is None else run.at, moment_if_any(version.epoch)) if at is not None), default=None
+    )
+    return HealthFacts(
+        pipeline=settings.name,
+        environment=settings.environment,
+        branch=own.name if own is not None else "",
+        now=now,
+        committed=version.epoch,
+        published=version.published,
+        run=run,
+        overdue=overdue_repetition(settings.triggers, seen_run, now)
+        if settings.schedule is None
+        else overdue_run(settings.schedule, settings.time_zone, seen_run, now),
+        opened=None if barrier is None else barrier_facts(meta, version, barrier),
+        sources=sources,
+        views=list_views(
+            meta, now, version, sources=sources, newest=newest, barrier=barrier, wanted=settings.freshness
+        ),
+        epochs=epochs,
+        shape=store_shape(version),
+        freshness=settings.freshness,
+        publish=settings.publish,
+        tables=tuple(compare_published(meta, sink) for sink in settings.publish) if version.published else (),
+        copy=find_copy(meta),
+        verified=read_verified(meta, version),
+        record=read_record(meta.objects, version.epoch) if version.epoch else None,
+        inputs=inputs_by_relation(version.catalog) if version.held else {},
+        statements=statements,
+        is_empty=not version.epoch and not statements and barrier is None,
+        missing=_missing_files(meta, version, settings, run, now),
     )
 
 

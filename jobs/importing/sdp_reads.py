@@ -18,6 +18,9 @@ from tussock.statestore.errors import InputError
 _FORMATS = ("csv", "json", "parquet", "orc", "avro", "text", "xml", "delta", "kafka")
 #: Formats whose files or services describe their columns.
 DESCRIBED = ("parquet", "orc", "avro", "delta", "text", "kafka")
+_FIXED_VERSIONS = frozenset(
+    {"versionasof", "timestampasof", "startingversion", "startingtimestamp", "readchangefeed", "readchangedata"}
+)
 _STREAM_ONLY = re.compile(  # how a stream is cut into batches, and where it keeps its state; no row depends on it
     r"(cloudfiles\.)?(max(files|bytes)pertrigger|usenotifications|useincrementallisting|includeexistingfiles|"
     r"schemalocation|schemaevolutionmode|backfillinterval|allowoverwrites|validateoptions|usemanagedfileevents|"
@@ -121,9 +124,21 @@ def read_of_options(
         raise UnsupportedReadError(
             f"format {format!r}", f"no source reads it; the formats of sources are {', '.join(_FORMATS)}"
         )
-    notes = list[str]()
     if (pattern := _pop_option(options, "pathGlobFilter") or _pop_option(options, "fileNamePattern")) and path:
         path = f"{path.rstrip('/')}/{pattern}"
+    notes = _translate_options(options)
+    if format == "kafka":
+        path = ""
+    else:
+        path, account = _path_of(path)
+        if account:
+            options["account"] = account
+    return SourceRead(format, path, columns, tuple(sorted(options.items())), infers, hints, tuple(notes))
+
+
+def _translate_options(options: dict[str, str]) -> list[str]:
+    """Replace options of streams by options of sources, and return notes on them. Raises UnsupportedReadError."""
+    notes = list[str]()
     for name in list(options):
         if _STREAM_ONLY.fullmatch(name.lower()):
             if name.lower() in ("ignorechanges", "ignoredeletes", "skipchangecommits"):
@@ -133,35 +148,12 @@ def read_of_options(
     if mode is not None and mode.upper() != "FAILFAST":
         options["on_error"] = "quarantine"
         notes.append(f"mode {mode}: unreadable records go to the table of rejects")
-    if (
-        version := next(
-            (
-                k
-                for k in options
-                if k.lower()
-                in (
-                    "versionasof",
-                    "timestampasof",
-                    "startingversion",
-                    "startingtimestamp",
-                    "readchangefeed",
-                    "readchangedata",
-                )
-            ),
-            None,
-        )
-    ) is not None:
+    if (version := next((name for name in options if name.lower() in _FIXED_VERSIONS), None)) is not None:
         raise UnsupportedReadError(
             f"option {version}",
             "a source follows the newest version of a table; it has no fixed start, and no change feed as rows",
         )
-    if format == "kafka":
-        path = ""
-    else:
-        path, account = _path_of(path)
-        if account:
-            options["account"] = account
-    return SourceRead(format, path, columns, tuple(sorted(options.items())), infers, hints, tuple(notes))
+    return notes
 
 
 def _assume_header(format: str, columns: str | None, options: dict[str, str]) -> None:

@@ -550,18 +550,8 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         return substitute_variables(value, values_of_names, file, key)
 
     name = substitute_text("name", document.name)
-    if NAME.fullmatch(name) is None:
-        raise error("name", repr(name), "a lower-case letter, then lower-case letters, digits and _")
-    if name != folder.name:
-        raise error("name", repr(name), f"{folder.name!r}, the folder's name")
     data = None if document.data is None else _absolute_place(substitute_text("data", document.data), home)
-    if data is not None and re.search(r"['\\]", data):  # SQL files contain it between quotes
-        raise error("data", repr(data), "a path without quotes and backslashes")
-    quality = document.quality or _Quality()
-    suites, docs = (
-        substitute_text("quality.folder", quality.folder),
-        substitute_text("quality.docs", quality.docs or f".airflow/data_docs/{name}"),
-    )
+    _check_place(name, folder, data, error)
     _check_values(document, error)
     watch = _notifiers_of("watch", document.watch, file, substitute_text)
     schedule, triggers = read_schedule(document.schedule, watch, document.time_zone, file)
@@ -596,9 +586,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         prices=document.prices,
         upkeep=document.upkeep,
         verify=document.verify,
-        quality=None
-        if document.quality is None
-        else QualitySettings(_path_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
+        quality=_quality_settings(document.quality, name, substitute_text, folder, home, file),
         publish=() if is_branch else sinks,
         environment=environment,
         branch=environment if is_branch else "",
@@ -606,6 +594,27 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         catalogs={name.lower(): pattern for name, pattern in _entries_of("catalogs", document.catalogs, file)},
         used_variables=used,
     )
+
+
+def _check_place(name: str, folder: Path, data: str | None, error: Callable[[str, str, str], PipelineError]) -> None:
+    """Reject a name that differs from the folder's, and a path that SQL cannot contain. Raises as `_check_values`."""
+    if NAME.fullmatch(name) is None:
+        raise error("name", repr(name), "a lower-case letter, then lower-case letters, digits and _")
+    if name != folder.name:
+        raise error("name", repr(name), f"{folder.name!r}, the folder's name")
+    if data is not None and re.search(r"['\\]", data):  # SQL files contain it between quotes
+        raise error("data", repr(data), "a path without quotes and backslashes")
+
+
+def _quality_settings(
+    quality: _Quality | None, name: str, text: Callable[[str, str], str], folder: Path, home: Path, file: str
+) -> QualitySettings | None:
+    """Return the folders of the suites and of the pages of results, with their variables substituted."""
+    if quality is None:
+        return None
+    suites = _path_inside(file, "quality.folder", folder, text("quality.folder", quality.folder))
+    docs = text("quality.docs", quality.docs or f".airflow/data_docs/{name}")
+    return QualitySettings(suites, home / docs, quality.scope)
 
 
 def _check_values(document: _Document, error: Callable[[str, str, str], PipelineError]) -> None:

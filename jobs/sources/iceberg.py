@@ -55,7 +55,6 @@ from tussock.jobs.sources.iceberg_files import (
     folders_of,
     item_of_snapshots,
     missing_files,
-    pieces_between_cuts,
     reading_options,
     snapshots_of,
 )
@@ -72,7 +71,7 @@ from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut, SnapshotPortion, next_portion
+from tussock.jobs.sources.snapshot_cuts import SnapshotCut, SnapshotPortion, next_portion, pieces_between_cuts
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.extras import extras_named
 from tussock.statestore.hummock.sealed_batch import SealedBatch

@@ -214,13 +214,8 @@ class Log:
         values, omitted = [], []
         for number, place in enumerate(places):
             own = upserts[number]
-            if number in key:
-                before = self._texts(old[place].take(np.concatenate([old_of_new[moved], old_of_deleted])))
-                parts = [before[: counts[0]], self._texts(own), before[counts[0] :], pa.nulls(counts[3], pa.string())]
-            else:
-                nulls = [pa.nulls(count, pa.string()) for count in counts]
-                parts = [nulls[0], self._texts(own), nulls[2], nulls[3]]
-            values.append(pa.chunked_array(parts, pa.string()).combine_chunks())
+            old_rows = np.concatenate([old_of_new[moved], old_of_deleted])
+            values.append(self._column_in_order(own, old[place].take(old_rows) if number in key else None, counts))
             flags = [np.zeros(count, np.bool_) for count in counts]
             flags[1] = own.kind == ord("u")
             omitted.append(np.concatenate(flags))
@@ -234,6 +229,18 @@ class Log:
             tuple(omitted),
             moves,
         )
+
+    def _column_in_order(self, own: _Cells, old: _Cells | None, counts: tuple[int, int, int, int]) -> pa.Array:
+        """(sum of counts,) a column of rows with a changed key, upserts, deletes and truncations.
+
+        Args:
+            own: of the upserts.
+            old: of the rows with a changed key, then of the deletes; None outside of the key, which gives NULLs.
+        """
+        moved, _, deleted, truncated = counts
+        texts = pa.nulls(moved + deleted, pa.string()) if old is None else self._texts(old)
+        parts = [texts[:moved], self._texts(own), texts[moved:], pa.nulls(truncated, pa.string())]
+        return pa.chunked_array(parts, pa.string()).combine_chunks()
 
     def _tuples(self, at: _Places, width: int) -> tuple[list[_Cells], _Places]:
         """The cells of the tuples that begin at these places, by column, and where each tuple ends."""

@@ -74,7 +74,7 @@ class FrameText:
         ]:
             if select.columns is not None:
                 select = self._nest_select(select)
-            select.columns = [(a.exprId().id(), _column_of(select.scope, a), a.name()) for a in output]
+            select.columns = _columns_of(select.scope, analyzed.output())
         return _render_select(select)
 
     def _select_of(self, node: JavaObject) -> _Select:
@@ -101,15 +101,7 @@ class FrameText:
                 select.columns = [self._column_text(e, select) for e in items(node.aggregateExpressions())]
                 return select
             case "Window":
-                select = self._bare_select(node.child())
-                columns_below = [
-                    (a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.child().output())
-                ]
-                select.columns = [
-                    *columns_below,
-                    *(self._column_text(e, select) for e in items(node.windowExpressions())),
-                ]
-                return select
+                return self._select_windows(node)
             case "Join":
                 return self._select_join(node)
             case "Union":
@@ -118,17 +110,8 @@ class FrameText:
                 return self._select_union(node, f"{name.upper()}{' ALL' if node.isAll() else ''}")
             case "Distinct":
                 return self._select_distinct(node.child())
-            case "Deduplicate" if {a.exprId().id() for a in items(node.keys())} == {
-                a.exprId().id() for a in items(node.child().output())
-            }:
-                select = self._bare_select(node.child())  # grouped in the order of the keys, which DISTINCT lacks
-                select.columns = [
-                    (a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.output())
-                ]
-                select.group = [_column_of(select.scope, key) for key in items(node.keys())]
-                return select
             case "Deduplicate":
-                raise NoTextError("dropDuplicates of some columns, which keeps any row of each group")
+                return self._select_deduplicated(node)
             case "EventTimeWatermark":  # only a stream drops late rows
                 return self._select_of(node.child())
             case "Generate":
@@ -146,6 +129,22 @@ class FrameText:
                 return self._select_constant(node, shown)
             case _:
                 raise NoTextError(f"the operator {name}")
+
+    def _select_windows(self, node: JavaObject) -> _Select:
+        select = self._bare_select(node.child())
+        select.columns = _columns_of(select.scope, node.child().output())
+        select.columns += [self._column_text(e, select) for e in items(node.windowExpressions())]
+        return select
+
+    def _select_deduplicated(self, node: JavaObject) -> _Select:
+        """Groups in the order of the keys, which DISTINCT lacks."""
+        keys = list(items(node.keys()))
+        if {a.exprId().id() for a in keys} != {a.exprId().id() for a in items(node.child().output())}:
+            raise NoTextError("dropDuplicates of some columns, which keeps any row of each group")
+        select = self._bare_select(node.child())
+        select.columns = _columns_of(select.scope, node.output())
+        select.group = [_column_of(select.scope, key) for key in keys]
+        return select
 
     def _select_values(self, node: JavaObject) -> _Select:
         output, rows = list(items(node.output())), list(items(node.data()))
@@ -335,6 +334,11 @@ class FrameText:
 
     def _order_text(self, order: JavaObject, select: _Select) -> str:
         return f"{self._expression_text(order.child(), select)} {order.direction().sql()} {order.nullOrdering().sql()}"
+
+
+def _columns_of(scope: dict[int, str], output: JavaObject) -> list[tuple[int, str, str]]:
+    """Id, text and name of each attribute of an output."""
+    return [(a.exprId().id(), _column_of(scope, a), a.name()) for a in items(output)]
 
 
 def _column_of(scope: dict[int, str], attribute: JavaObject) -> str:

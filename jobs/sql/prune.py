@@ -72,19 +72,7 @@ def _narrow_plan(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
                 old: new for new, old in enumerate(wanted)
             }
         case Generate():
-            width = len(plan.passed_columns)
-            above = [i for i in wanted if i < width]
-            below, to = _narrow_plan(
-                plan.input, _union_of(tuple(plan.passed_columns[i] for i in above), _used_columns([plan.argument]))
-            )
-            kept_columns = tuple(to[plan.passed_columns[i]] for i in above)
-            narrower = (
-                None if kept_columns == tuple(range(len(below.fields))) else kept_columns
-            )  # otherwise a list would be copied for each of its elements
-            at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
-            return Generate(
-                below, plan.generator, renumber_columns(plan.argument, to), plan.outer, plan.made, narrower
-            ), at
+            return _narrow_generate(plan, wanted)
         case Filter():
             below, to = _narrow_plan(plan.input, _union_of(wanted, _used_columns([plan.condition])))
             return Filter(below, renumber_columns(plan.condition, to)), to
@@ -112,6 +100,19 @@ def _narrow_plan(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
             return _narrow_union(plan, wanted)
         case _:
             assert_never(plan)
+
+
+def _narrow_generate(plan: Generate, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    width = len(plan.passed_columns)
+    above = [i for i in wanted if i < width]
+    passed = tuple(plan.passed_columns[i] for i in above)
+    below, to = _narrow_plan(plan.input, _union_of(passed, _used_columns([plan.argument])))
+    columns = tuple(to[c] for c in passed)
+    # Without this, a list would be copied for each of its elements.
+    narrower = None if columns == tuple(range(len(below.fields))) else columns
+    at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
+    argument = renumber_columns(plan.argument, to)
+    return Generate(below, plan.generator, argument, plan.outer, plan.made, narrower), at
 
 
 def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:

@@ -66,79 +66,60 @@ def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
 
 
 def _plan_lines(plan: Plan, depth: int) -> list[str]:
-    head = "  " * depth
+    """The node's line, indented by its depth, then the lines of its inputs."""
+    below = (line for input in plan.inputs for line in _plan_lines(input, depth + 1))
+    return [f"{'  ' * depth}{_node_text(plan)}", *below]
+
+
+def _node_text(plan: Plan) -> str:
+    names = [name for input in plan.inputs for name in _field_names(input)]
     match plan:
         case Scan():
-            return [f"{head}Scan {plan.relation} [{', '.join(f'{f.name}:{f.type}' for f in plan.fields)}]"]
+            return f"Scan {plan.relation} [{', '.join(f'{f.name}:{f.type}' for f in plan.fields)}]"
         case Values():
-            return [
-                f"{head}Values rows={plan.rows} [{', '.join(map(_column_of_constants, plan.fields, plan.columns))}]"
-            ]
+            return f"Values rows={plan.rows} [{', '.join(map(_column_of_constants, plan.fields, plan.columns))}]"
         case Range():
-            return [f"{head}Range {plan.fields[0].name} from {plan.start} to {plan.end} by {plan.step}"]
+            return f"Range {plan.fields[0].name} from {plan.start} to {plan.end} by {plan.step}"
         case Project():
-            names = _field_names(plan.input)
-            shown = ", ".join(f"{f.name} = {show_expr(e, names)}" for e, f in zip(plan.exprs, plan.fields, strict=True))
-            return [f"{head}Project [{shown}]", *_plan_lines(plan.input, depth + 1)]
+            columns = zip(plan.exprs, plan.fields, strict=True)
+            return f"Project [{', '.join(f'{f.name} = {show_expr(e, names)}' for e, f in columns)}]"
         case Expand():
-            names = _field_names(plan.input)
             rows = ", ".join(f"[{', '.join(show_expr(e, names) for e in p)}]" for p in plan.projections)
-            return [f"{head}Expand [{', '.join(_field_names(plan))}] = {rows}", *_plan_lines(plan.input, depth + 1)]
+            return f"Expand [{', '.join(_field_names(plan))}] = {rows}"
         case Generate():
-            argument = show_expr(plan.argument, _field_names(plan.input))
             new_columns = ", ".join(f"{f.name}:{f.type}" for f in plan.made)
-            head += f"Generate [{new_columns}] = {plan.generator}{' outer' if plan.outer else ''}({argument})"
-            return [head, *_plan_lines(plan.input, depth + 1)]
+            outer = " outer" if plan.outer else ""
+            return f"Generate [{new_columns}] = {plan.generator}{outer}({show_expr(plan.argument, names)})"
         case Filter():
-            return [
-                f"{head}Filter {show_expr(plan.condition, _field_names(plan.input))}",
-                *_plan_lines(plan.input, depth + 1),
-            ]
+            return f"Filter {show_expr(plan.condition, names)}"
         case TemporalFilter():
-            value = show_expr(plan.value, _field_names(plan.input))
-            shown = f"{value} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
+            bound = show_expr(plan.bound, ["moment"])
             forgets = " forgets" if plan.forgets else ""
-            return [f"{head}TemporalFilter {shown}{forgets}", *_plan_lines(plan.input, depth + 1)]
+            return f"TemporalFilter {show_expr(plan.value, names)} {plan.comparison.sql} {bound}{forgets}"
         case Aggregate():
-            names = _field_names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.keys)
-            calls = ", ".join(_show_call(c, names) for c in plan.calls)
-            return [f"{head}Aggregate keys=[{keys}] calls=[{calls}]", *_plan_lines(plan.input, depth + 1)]
+            return f"Aggregate keys=[{keys}] calls=[{', '.join(_show_call(c, names) for c in plan.calls)}]"
         case Join():
             left, right = _field_names(plan.left), _field_names(plan.right)
             pairs = zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
             keys = ", ".join(
                 f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs
             )
-            where = "" if plan.condition is None else f" where {show_expr(plan.condition, [*left, *right])}"
-            return [
-                f"{head}Join {plan.kind} on [{keys}]{where}",
-                *_plan_lines(plan.left, depth + 1),
-                *_plan_lines(plan.right, depth + 1),
-            ]
+            where = "" if plan.condition is None else f" where {show_expr(plan.condition, names)}"
+            return f"Join {plan.kind} on [{keys}]{where}"
         case SingleRow():
-            return [f"{head}SingleRow", *_plan_lines(plan.input, depth + 1)]
+            return "SingleRow"
         case Union():
-            return [f"{head}Union all", *(line for below in plan.inputs for line in _plan_lines(below, depth + 1))]
+            return "Union all"
         case TopN():
-            names = _field_names(plan.input)
             limit = "none" if plan.limit is None else plan.limit
-            order = _order_text(plan.order, names)
-            return [
-                f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}",
-                *_plan_lines(plan.input, depth + 1),
-            ]
+            return f"TopN order=[{_order_text(plan.order, names)}] limit={limit} offset={plan.offset}"
         case Sort():
-            return [
-                f"{head}Sort order=[{_order_text(plan.order, _field_names(plan.input))}]",
-                *_plan_lines(plan.input, depth + 1),
-            ]
+            return f"Sort order=[{_order_text(plan.order, names)}]"
         case Window():
-            names = _field_names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.partition)
             calls = ", ".join(_show_over(c, names) for c in plan.calls)
-            shown = f"Window partition=[{keys}] order=[{_order_text(plan.order, names)}] calls=[{calls}]"
-            return [f"{head}{shown}", *_plan_lines(plan.input, depth + 1)]
+            return f"Window partition=[{keys}] order=[{_order_text(plan.order, names)}] calls=[{calls}]"
         case _:
             assert_never(plan)
 

@@ -56,11 +56,22 @@ _TRY = {
     "Remainder": "try_mod",
 }
 _TRY_OPERATORS = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}
+_FORMS = {  # of nodes whose text needs nothing but the texts of their arguments
+    "Not": "(NOT {})",
+    "UnaryMinus": "(- {})",
+    "IsNull": "({} IS NULL)",
+    "IsNotNull": "({} IS NOT NULL)",
+    "GetArrayItem": "{}[{}]",
+    "GetMapValue": "{}[{}]",
+    "SecondWithFraction": "extract(SECOND FROM {})",
+    "DatetimeSub": "({} - {})",
+}
 _NAMES = {  # of nodes whose own name is an infix operator or another function's name
     "ShiftLeft": "shiftleft",
     "ShiftRight": "shiftright",
     "ShiftRightUnsigned": "shiftrightunsigned",
     "CreateNamedStruct": "named_struct",
+    "If": "if",
 }
 #: The first characters of a text that is a one-row generator instead of an expression. Its columns are a struct's
 #: fields.
@@ -270,19 +281,11 @@ def write_node(node: JavaObject, args: list[str]) -> str:
         return f"{_TRY[name]}({', '.join(args)})"
     if name in _INFIX and len(args) == 2:
         return f"({args[0]} {_INFIX[name]} {args[1]})"
+    if (form := _FORMS.get(name)) is not None:
+        return form.format(*args)
     match name:
-        case "Not":
-            return f"(NOT {args[0]})"
-        case "UnaryMinus":
-            return f"(- {args[0]})"
-        case "IsNull":
-            return f"({args[0]} IS NULL)"
-        case "IsNotNull":
-            return f"({args[0]} IS NOT NULL)"
         case "In":
             return f"({args[0]} IN ({', '.join(args[1:])}))"
-        case "If":
-            return f"if({', '.join(args)})"
         case "CaseWhen":
             pairs = " ".join(f"WHEN {c} THEN {v}" for c, v in zip(args[0::2], args[1::2], strict=False))
             return f"CASE {pairs}{f' ELSE {args[-1]}' if len(args) % 2 else ''} END"
@@ -298,23 +301,17 @@ def write_node(node: JavaObject, args: list[str]) -> str:
             return f"{args[0]}.{_field_name(node.child().dataType().fields()[node.ordinal()].name())}"
         case "GetArrayStructFields":
             return f"{args[0]}.{_field_name(node.field().name())}"
-        case "GetArrayItem" | "GetMapValue":
-            return f"{args[0]}[{args[1]}]"
         case "Collate":  # the other argument is the collation
             return f"({args[0]} COLLATE {collation_of(node.dataType().catalogString()) or 'UTF8_BINARY'})"
         case "StringTrim" | "StringTrimLeft" | "StringTrimRight":
             side = {"StringTrim": "BOTH", "StringTrimLeft": "LEADING", "StringTrimRight": "TRAILING"}[name]
             return f"trim({side} {args[1] if len(args) > 1 else ''} FROM {args[0]})"
-        case "SecondWithFraction":
-            return f"extract(SECOND FROM {args[0]})"
         case "TimestampAdd":
             return f"timestampadd({node.unit()}, {', '.join(args)})"
         case "TimestampDiff":
             return f"timestampdiff({node.unit()}, {', '.join(args)})"
         case "PreciseTimestampConversion":
             return _micros_text(node, args[0])
-        case "DatetimeSub":
-            return f"({args[0]} - {args[1]})"
         case "JsonToStructs" | "CsvToStructs" | "XmlToStructs":
             return f"{node.prettyName()}({args[0]}, {_schema_text(node.schema())}{_options_text(node.options())})"
         case "StructsToJson" | "StructsToCsv" | "StructsToXml" | "SchemaOfJson" | "SchemaOfCsv" | "SchemaOfXml":

@@ -155,54 +155,14 @@ def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
     match change:
         case EpochCommitted():
             return _apply_epoch(version, delta, change)
-        case Published(epoch, held):
-            newer = epoch > version.published or (epoch == version.published and held != version.held)
-            _require_valid(
-                delta, newer, f"it publishes epoch {epoch}, but epoch {version.published} is already published"
-            )
-            _require_valid(
-                delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept"
-            )
-            lost = [h.epoch for h in held if h.epoch and h.epoch not in version.epochs]
-            _require_valid(
-                delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept"
-            )
-            return msgspec.structs.replace(version, id=delta.id, published=epoch, held=held)
+        case Published():
+            return _apply_publish(version, delta, change)
         case FloorRaised(epoch):
-            _require_valid(
-                delta,
-                epoch > version.min_readable_epoch,
-                f"it sets the floor to {epoch}, not above {version.min_readable_epoch}",
-            )
-            oldest = oldest_seen(version)
-            _require_valid(
-                delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see"
-            )
-            epochs = tuple(e for e in version.epochs if e >= epoch)
-            return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=epochs)
+            return _apply_floor(version, delta, epoch)
         case RelationsForgotten(relations):
-            floor, gone = version.min_readable_epoch, set(relations)
-            needed = [
-                r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)
-            ]
-            _require_valid(
-                delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see"
-            )
-            left = tuple(r for r in version.catalog.relations if r.id not in gone)
-            return msgspec.structs.replace(
-                version, id=delta.id, catalog=msgspec.structs.replace(version.catalog, relations=left)
-            )
+            return _apply_forgotten(version, delta, set(relations))
         case MappingChanged(mapping):
-            _require_valid(
-                delta,
-                mapping.id > version.mapping.id,
-                f"it sets mapping {mapping.id}, but mapping {version.mapping.id} is in force",
-            )
-            wanted, vnode_count = version.mapping.vnode_count, mapping.vnode_count
-            _require_valid(
-                delta, wanted == vnode_count, f"its mapping has {vnode_count} vnodes, but the store has {wanted}"
-            )
-            return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
+            return _apply_mapping(version, delta, mapping)
         case CompactionOpened(task):
             return _apply_opened(version, delta, task)
         case CompactionCommitted(task_id, outputs):
@@ -263,6 +223,50 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         retired=(),
         rows=_rows_after(version, catalog, change),
     )
+
+
+def _apply_publish(version: HummockVersion, delta: VersionDelta, change: Published) -> HummockVersion:
+    epoch, held = change.epoch, change.held
+    newer = epoch > version.published or (epoch == version.published and held != version.held)
+    _require_valid(delta, newer, f"it publishes epoch {epoch}, but epoch {version.published} is already published")
+    _require_valid(
+        delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept"
+    )
+    lost = [h.epoch for h in held if h.epoch and h.epoch not in version.epochs]
+    _require_valid(
+        delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept"
+    )
+    return msgspec.structs.replace(version, id=delta.id, published=epoch, held=held)
+
+
+def _apply_floor(version: HummockVersion, delta: VersionDelta, epoch: int) -> HummockVersion:
+    floor, oldest = version.min_readable_epoch, oldest_seen(version)
+    _require_valid(delta, epoch > floor, f"it sets the floor to {epoch}, not above {floor}")
+    _require_valid(delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see")
+    epochs = tuple(e for e in version.epochs if e >= epoch)
+    return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=epochs)
+
+
+def _apply_forgotten(version: HummockVersion, delta: VersionDelta, forgotten: set[int]) -> HummockVersion:
+    floor, relations = version.min_readable_epoch, version.catalog.relations
+    needed = [r.id for r in relations if r.id in forgotten and (r.dropped is None or r.dropped > floor)]
+    _require_valid(delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see")
+    remaining = tuple(r for r in relations if r.id not in forgotten)
+    catalog = msgspec.structs.replace(version.catalog, relations=remaining)
+    return msgspec.structs.replace(version, id=delta.id, catalog=catalog)
+
+
+def _apply_mapping(version: HummockVersion, delta: VersionDelta, mapping: VnodeMapping) -> HummockVersion:
+    current = version.mapping
+    _require_valid(
+        delta, mapping.id > current.id, f"it sets mapping {mapping.id}, but mapping {current.id} is in force"
+    )
+    _require_valid(
+        delta,
+        mapping.vnode_count == current.vnode_count,
+        f"its mapping has {mapping.vnode_count} vnodes, but the store has {current.vnode_count}",
+    )
+    return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
 
 
 def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitted) -> dict[int, int]:
