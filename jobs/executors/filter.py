@@ -1,6 +1,6 @@
 """Filter: keep the changes of rows whose condition is true."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -8,8 +8,6 @@ from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import (
     Actor,
     Executor,
-    Origin,
-    PassedColumn,
     PlainNode,
     TakesPieces,
     expression_error,
@@ -27,17 +25,11 @@ class FilterNode(PlainNode, frozen=True, tag="Filter"):
     condition: Expr
     types: tuple[str, ...]
 
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
-
     def expressions(self) -> tuple[Expr, ...]:
         return (self.condition,)
 
     def explain_text(self) -> str:
         return f"Filter {expression_text(self.condition)}"
-
-    def describe_cost(self) -> str:
-        return "changed rows"
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return FilterExecutor(self, actor.kernel)
@@ -53,10 +45,6 @@ class FilterExecutor(TakesPieces):
 
     def __init__(self, node: FilterNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
-
-    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Process the pieces one by one. Raises the errors of `apply`."""
-        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError if the condition raises on a row. Cost: one kernel query."""

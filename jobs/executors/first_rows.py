@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode, column_list
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode, column_list
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import probe_order, take_keys
 from tussock.statestore.meta.catalog import KeyColumn
@@ -25,14 +25,8 @@ class FirstRows(PlainNode, frozen=True):
     limit: int
     types: tuple[str, ...]
 
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
-
     def explain_text(self) -> str:
         return f"FirstRows key=[{column_list([k.column for k in self.key])}] limit={self.limit}"
-
-    def describe_cost(self) -> str:
-        return "changed rows"
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return FirstRowsExecutor(self)

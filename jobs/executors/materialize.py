@@ -8,7 +8,7 @@ order. These are then paired by a search, and written without another sort. Inse
 sorted here, which a write requires anyway. In other chunks, keys are hashed (base.split_halves).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,9 +73,6 @@ class Materialize(PlainNode, frozen=True, omit_defaults=True):
         order = f" order=[{', '.join(o.explain_text() for o in self.order)}]" if self.order else ""
         return f"Materialize key=[{column_list(self.stream_key)}]{order}"
 
-    def describe_cost(self) -> str:
-        return "changed rows"
-
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return MaterializeExecutor(self, tables[0])
 
@@ -92,10 +89,6 @@ class MaterializeExecutor(TakesPieces):
     def __init__(self, node: Materialize, table: StateTable) -> None:
         self._node, self._table = node, table
         self._key = tuple(k.column for k in node.key)
-
-    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Process the pieces one by one. Raises the errors of `apply`."""
-        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Store the changes and return them netted.

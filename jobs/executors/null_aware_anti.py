@@ -27,7 +27,7 @@ from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.base import key_ids, split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.hash_join import HashJoin, HashJoinExecutor
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.jobs.executors.unbounded import NOT_IN, UnboundedCost
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
@@ -60,9 +60,6 @@ class NullAwareAnti(PlainNode, frozen=True):
         nulls = state_table("not_in_nulls", self.left_types, key, self.left_keys)
         facts = broadcast_row_table("not_in_facts", ("boolean", "boolean"))
         return (*self.anti_join.state_tables(), nulls, facts)
-
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def explain_text(self) -> str:
         return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"

@@ -39,9 +39,6 @@ class NumberCopies(PlainNode, frozen=True):
     def explain_text(self) -> str:
         return f"NumberCopies of [{', '.join(f'c{i}' for i in range(self.width))}]"
 
-    def describe_cost(self) -> str:
-        return "changed rows"
-
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NumberCopiesExecutor(self, tables[0])
 

@@ -123,7 +123,7 @@ class MakesPieces(ABC):
 
 
 class TakesPieces(ABC):
-    """An executor with one input that can process it in pieces.
+    """An executor with one input that can process it in pieces, one by one unless it overrides `process_pieces`.
 
     `row_by_row`: whether it processes each row separately, so that pieces by key stay pieces by key.
     `needs_keys`: whether it requires pieces by key.
@@ -132,8 +132,12 @@ class TakesPieces(ABC):
     row_by_row = needs_keys = False
 
     @abstractmethod
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """See Executor."""
+
     def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Like `apply` on all pieces together."""
+        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
 
 class OperatorNode(Protocol):
@@ -197,6 +201,11 @@ class OperatorNode(Protocol):
         ...
 
 
+class _HasTypes(Protocol):
+    @property
+    def types(self) -> tuple[str, ...]: ...
+
+
 class PlainNode(msgspec.Struct, frozen=True, tag=True):
     """The default properties of a node, which nodes override."""
 
@@ -224,6 +233,12 @@ class PlainNode(msgspec.Struct, frozen=True, tag=True):
 
     def dry_run(self, kernel: Kernel) -> None:
         kernel.dry_run(self.expressions())
+
+    def column_origins(self: _HasTypes) -> tuple[Origin, ...]:
+        return tuple(PassedColumn(i) for i in range(len(self.types)))
+
+    def describe_cost(self) -> str:
+        return "changed rows"
 
     def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
         return ()

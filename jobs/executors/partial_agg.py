@@ -50,9 +50,6 @@ class PartialAgg(PlainNode, frozen=True):
     def explain_text(self) -> str:
         return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"
 
-    def describe_cost(self) -> str:
-        return "changed rows"
-
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return PartialAggExecutor(self)
 

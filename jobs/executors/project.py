@@ -1,6 +1,6 @@
 """Project: compute columns and keep the weights."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -40,9 +40,6 @@ class ProjectNode(PlainNode, frozen=True, tag="Project"):
     def explain_text(self) -> str:
         return f"Project [{', '.join(map(expression_text, self.exprs))}]"
 
-    def describe_cost(self) -> str:
-        return "changed rows"
-
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return ProjectExecutor(self, actor.kernel)
 
@@ -58,10 +55,6 @@ class ProjectExecutor(TakesPieces):
     def __init__(self, node: ProjectNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
         self._passed = {e.index for e in node.exprs if isinstance(e, Column)}
-
-    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Process the pieces one by one. Raises the errors of `apply`."""
-        return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError if an expression raises on a row. Cost: one kernel query; none for plain columns."""

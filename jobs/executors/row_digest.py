@@ -30,9 +30,6 @@ class RowDigest(PlainNode, frozen=True):
     def explain_text(self) -> str:
         return "RowDigest"
 
-    def describe_cost(self) -> str:
-        return "changed rows"
-
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RowDigestExecutor(self)
 

@@ -27,8 +27,6 @@ from tussock.jobs.executors.operator import (
     Actor,
     Executor,
     MakesPieces,
-    Origin,
-    PassedColumn,
     PlainNode,
     expression_error,
 )
@@ -69,9 +67,6 @@ class RowJoin(PlainNode, frozen=True):
     def table_key(self) -> tuple[int, ...]:
         """The key of the left rows' table."""
         return tuple(dict.fromkeys((*self.left_distribution, *self.left_stream_key)))
-
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of, to_inserts
 from tussock.jobs.executors.base import NO_ROW, change_error, net_chunk, no_columns, state_table, take_rows, weights_of
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import TableSchema
@@ -51,14 +51,8 @@ class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
         """The row, and the number of input rows: 0 or 1."""
         return (state_table("single_row", (*self.types, "bigint"), [], ()),)
 
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
-
     def explain_text(self) -> str:
         return "SingleRow"
-
-    def describe_cost(self) -> str:
-        return "changed rows"
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return SingleRowExecutor(self, tables)

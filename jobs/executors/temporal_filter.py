@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema
 from tussock.jobs.executors.base import net_chunk, split_halves, state_table
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Comparison, Expr
@@ -63,9 +63,6 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
 
     def dry_run(self, kernel: Kernel) -> None:
         kernel.dry_run((self.bound,))
-
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def explain_text(self) -> str:
         kept_rows = "rows that will appear" if self.comparison.lets_in else "rows that will disappear"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import WithStored, net_chunk, no_columns, state_table, write_changes
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.jobs.executors.order import TIES, Order, leaves_ties, table_key
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
@@ -46,9 +46,6 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The rows in order."""
         return (state_table("top_n", self.types, self.key, ()),)
-
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
 
     def explain_text(self) -> str:
         order = ", ".join(o.explain_text() for o in self.order)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import some_rows
 from tussock.jobs.executors.base import weights_of
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.jobs.executors.temporal_filter import TemporalFilterNode
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.table.state_table import StateTable
@@ -25,14 +25,8 @@ class Unexpired(PlainNode, frozen=True):
     def types(self) -> tuple[str, ...]:
         return self.reader.types
 
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))
-
     def explain_text(self) -> str:
         return f"Unexpired {self.reader.condition}"
-
-    def describe_cost(self) -> str:
-        return "changed rows"
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return UnexpiredExecutor(self, actor.kernel, actor.moment_before, actor.moment)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tussock.jobs.executors.base import net_chunk
-from tussock.jobs.executors.operator import Actor, Executor, Origin, PassedColumn, PlainNode
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode
 from tussock.statestore.table.state_table import StateTable
 
 
@@ -17,14 +17,8 @@ class UnionAll(PlainNode, frozen=True):
 
     types: tuple[str, ...]
 
-    def column_origins(self) -> tuple[Origin, ...]:
-        return tuple(PassedColumn(i) for i in range(len(self.types)))  # with the names of the first branch, as in SQL
-
     def explain_text(self) -> str:
         return "UnionAll"
-
-    def describe_cost(self) -> str:
-        return "changed rows"
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return UnionAllExecutor()

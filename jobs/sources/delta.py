@@ -61,7 +61,7 @@ from tussock.jobs.sources.delta_files import (
     translated_error,
     versions_of,
 )
-from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
+from tussock.jobs.sources.delta_taken import TAKEN_COLUMNS, DeltaTaken, newest_taken, taken_row, taken_versions
 from tussock.jobs.sources.errors import (
     BadOptionError,
     BadPathError,
@@ -99,6 +99,7 @@ OPTIONS = ("path", KEY, CLONE_OF, *STORE_OPTIONS)
 class DeltaTables(ChangingRows):
     """Delta tables. The engine reads their log, and their files as those of Parquet sources."""
 
+    taken_columns = TAKEN_COLUMNS
     engine: EngineReader | None = DeltaEngine()
     login: ClassVar[str] = FILES_LOGIN
 
@@ -144,9 +145,6 @@ class DeltaTables(ChangingRows):
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
-
-    def taken_schema(self, name: str) -> TableSchema:
-        return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.

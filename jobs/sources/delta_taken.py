@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
-from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import read_taken, seal_taken
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-_COLUMNS = (
+TAKEN_COLUMNS = (
     ("version", "bigint"),
     ("place", "string"),
     ("table", "string"),
@@ -41,11 +41,6 @@ class DeltaTaken:
     end: SnapshotCut | None = None
 
 
-def taken_schema(source: str) -> TableSchema:
-    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return make_taken_schema(source, _COLUMNS)
-
-
 def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
     """Return the last version that each epoch took, in order."""
     versions = (DeltaTaken(r["version"], r["place"], r["table"], r["size"], cut_of(r)) for r in read_taken(taken))
@@ -62,4 +57,4 @@ def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch
     """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
     end = taken.end or SnapshotCut()
     values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, *msgspec.structs.astuple(end))
-    return seal_taken(schema, _COLUMNS, [values])
+    return seal_taken(schema, TAKEN_COLUMNS, [values])

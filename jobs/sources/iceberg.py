@@ -59,11 +59,11 @@ from tussock.jobs.sources.iceberg_files import (
     snapshots_of,
 )
 from tussock.jobs.sources.iceberg_taken import (
+    TAKEN_COLUMNS,
     BoundColumns,
     IcebergTaken,
     newest_taken,
     taken_row,
-    taken_schema,
     taken_snapshots,
 )
 from tussock.jobs.sources.kept import Keeper
@@ -100,6 +100,7 @@ _OF_BUCKET = {"endpoint": "s3.endpoint", "region": "s3.region"}
 class IcebergTables(ChangingRows):
     """Iceberg tables. The engine reads their metadata, and their files as those of Parquet sources."""
 
+    taken_columns = TAKEN_COLUMNS
     login: ClassVar[str] = (
         "Credentials of a catalog come from pyiceberg's configuration, for example from "
         "PYICEBERG_CATALOG__<NAME>__CREDENTIAL; those for S3 and Glue come from boto3's standard chain"
@@ -153,9 +154,6 @@ class IcebergTables(ChangingRows):
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
-
-    def taken_schema(self, name: str) -> TableSchema:
-        return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.

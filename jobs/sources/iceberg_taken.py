@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import msgspec
 
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
-from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import read_taken, seal_taken
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-_COLUMNS = (
+TAKEN_COLUMNS = (
     ("number", "bigint"),
     ("snapshot", "bigint"),
     ("place", "string"),
@@ -62,11 +62,6 @@ class IcebergTaken:
 _bound_columns = decoder_of(BoundColumns).decode
 
 
-def taken_schema(source: str) -> TableSchema:
-    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return make_taken_schema(source, _COLUMNS)
-
-
 def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
     """Return the last snapshot that each epoch took, in order."""
     snapshots = (
@@ -94,4 +89,4 @@ def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBat
     """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
     of_table = (taken.number, taken.snapshot, taken.place, taken.table)
     columns, end = msgspec.json.encode(taken.columns).decode(), taken.end or SnapshotCut()
-    return seal_taken(schema, _COLUMNS, [(*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))])
+    return seal_taken(schema, TAKEN_COLUMNS, [(*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))])

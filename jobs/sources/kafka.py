@@ -55,7 +55,7 @@ from tussock.jobs.sources.kafka_errors import (
     LostOffsetsError,
     MissingOffsetsError,
 )
-from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.jobs.sources.kafka_taken import TAKEN_COLUMNS, Offsets, taken_offsets, taken_rows
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack_row_ids, position_of
@@ -113,6 +113,7 @@ _pinned = decoder_of(tuple[PinnedOffsets, ...])
 class KafkaTopics(UnchangingInput):
     """Kafka topics, read by Spark."""
 
+    taken_columns = TAKEN_COLUMNS
     login: ClassVar[str] = (
         "Write ${env:NAME} for a variable of the environment, ${file:/path/to.properties:key} for a key of a "
         "properties file, or ${directory:/path:file} for a file. The driver and the executors need it"
@@ -173,9 +174,6 @@ class KafkaTopics(UnchangingInput):
         return source.fields or _columns_of(source)
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
-
-    def taken_schema(self, name: str) -> TableSchema:
-        return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import read_taken, seal_taken
 from tussock.statestore.decoding import convert_value
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-_COLUMNS = (
+TAKEN_COLUMNS = (
     ("number", "bigint"),
     ("topic", "string"),
     ("partition", "int"),
@@ -44,11 +44,6 @@ class Offsets(msgspec.Struct, frozen=True):
         return f"{self.topic}-{self.partition}"
 
 
-def taken_schema(source: str) -> TableSchema:
-    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return make_taken_schema(source, _COLUMNS)
-
-
 def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
     """Return the taken offsets, by number. If a partition was created again, the last entry counts."""
     rows = ({k: v for k, v in row.items() if k != "epoch"} for row in read_taken(taken))
@@ -61,4 +56,4 @@ def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> S
     `schema` has the table's id.
     """
     ordered = sorted(offsets, key=lambda o: o.number)
-    return seal_taken(schema, _COLUMNS, [(*msgspec.structs.astuple(offsets), epoch) for offsets in ordered])
+    return seal_taken(schema, TAKEN_COLUMNS, [(*msgspec.structs.astuple(offsets), epoch) for offsets in ordered])

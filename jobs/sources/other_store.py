@@ -68,7 +68,7 @@ from tussock.jobs.sources.other_store_errors import (
     OtherStoreReplacedError,
     OwnStoreError,
 )
-from tussock.jobs.sources.other_store_taken import EpochTaken, newest_taken, taken_epochs, taken_row, taken_schema
+from tussock.jobs.sources.other_store_taken import TAKEN_COLUMNS, EpochTaken, newest_taken, taken_epochs, taken_row
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, EngineAlone, key_columns
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -128,6 +128,7 @@ class OtherStoreEngine(EngineAlone):
 class OtherStores(ChangingRows):
     """Relations of other stores."""
 
+    taken_columns = TAKEN_COLUMNS
     engine: EngineReader | None = OtherStoreEngine()
     login: ClassVar[str] = FILES_LOGIN
 
@@ -161,9 +162,6 @@ class OtherStores(ChangingRows):
         return fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
-
-    def taken_schema(self, name: str) -> TableSchema:
-        return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. Also writes or renews the pins in the other store.

@@ -8,12 +8,12 @@ The table is a singleton: only the driver reads and writes it. The next epoch co
 
 from dataclasses import dataclass
 
-from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import read_taken, seal_taken
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-_COLUMNS = (
+TAKEN_COLUMNS = (
     ("last", "bigint"),
     ("home", "string"),
     ("relation", "bigint"),
@@ -40,11 +40,6 @@ class EpochTaken:
     nbytes: int
 
 
-def taken_schema(source: str) -> TableSchema:
-    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return make_taken_schema(source, _COLUMNS)
-
-
 def taken_epochs(taken: StorageTable) -> list[EpochTaken]:
     """Return the last epoch that each of our epochs took, in order."""
     rows = read_taken(taken)
@@ -60,4 +55,6 @@ def newest_taken(taken: StorageTable | None) -> EpochTaken | None:
 
 def taken_row(schema: TableSchema, taken: EpochTaken, epoch: int) -> SealedBatch:
     """Return the row that records a taken epoch, ready for ingest. `schema` has the table's id."""
-    return seal_taken(schema, _COLUMNS, [(taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)])
+    return seal_taken(
+        schema, TAKEN_COLUMNS, [(taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)]
+    )

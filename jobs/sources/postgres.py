@@ -74,7 +74,7 @@ from tussock.jobs.sources.postgres_slot import (
     table_of,
     table_text,
 )
-from tussock.jobs.sources.postgres_taken import Position, taken_position, taken_rows, taken_schema
+from tussock.jobs.sources.postgres_taken import TAKEN_COLUMNS, Position, taken_position, taken_rows
 from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.run_ends import end_of
@@ -163,6 +163,7 @@ class LogEngine(EngineAlone):
 class PostgresTables(UnchangingInput):
     """Tables of Postgres, read from its log."""
 
+    taken_columns = TAKEN_COLUMNS
     login: ClassVar[str] = REFERENCES_LOGIN
     engine: EngineReader | None = LogEngine()
 
@@ -201,9 +202,6 @@ class PostgresTables(UnchangingInput):
         return source.fields
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
-
-    def taken_schema(self, name: str) -> TableSchema:
-        return taken_schema(name)
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. The first source of a slot pins all of them.

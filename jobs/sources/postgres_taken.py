@@ -11,13 +11,13 @@ reads and writes the table.
 
 import msgspec
 
-from tussock.jobs.sources.taken_rows import make_taken_schema, read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import read_taken, seal_taken
 from tussock.statestore.decoding import convert_value
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 
-_COLUMNS = (
+TAKEN_COLUMNS = (
     ("table", "string"),
     ("relation", "bigint"),
     ("lsn", "bigint"),
@@ -42,11 +42,6 @@ class Position(msgspec.Struct, frozen=True):
     partitions: str
 
 
-def taken_schema(source: str) -> TableSchema:
-    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
-    return make_taken_schema(source, _COLUMNS)
-
-
 def taken_position(taken: StorageTable | None) -> Position | None:
     """Return the position of a source; None if it has taken nothing yet."""
     rows = read_taken(taken)
@@ -56,4 +51,4 @@ def taken_position(taken: StorageTable | None) -> Position | None:
 def taken_rows(schema: TableSchema, position: Position, epoch: int) -> SealedBatch:
     """Return the row that records a position, ready for ingest. `schema` has the table's id."""
     values = {**msgspec.structs.asdict(position), "epoch": epoch}
-    return seal_taken(schema, _COLUMNS, [[values[name] for name, _ in _COLUMNS]])
+    return seal_taken(schema, TAKEN_COLUMNS, [[values[name] for name, _ in TAKEN_COLUMNS]])

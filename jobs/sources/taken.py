@@ -25,11 +25,12 @@ from tussock.jobs.sources.file_facts import modified_ms
 from tussock.jobs.sources.file_portions import is_further, is_unfinished, portions_of, with_moment
 from tussock.jobs.sources.listing import ListedFile
 from tussock.jobs.sources.pins import PinnedFile, Portions, is_accepted, is_as_recorded, recorded_etag
+from tussock.jobs.sources.taken_rows import make_taken_schema
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import DELETE, PUT
-from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
@@ -55,7 +56,7 @@ _FILES_PER_TASK = 64
 
 def taken_schema(source: str) -> TableSchema:
     """Return the schema of the state table of `source`. Its id is 0 until the catalog assigns one."""
-    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+    return make_taken_schema(source, _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)

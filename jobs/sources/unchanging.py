@@ -19,6 +19,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import ByColumns, ByValue, Identity, Item, PinChanges, Pins, RowPlace, TimeZones
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.taken_rows import TakenColumns, make_taken_schema
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.nested import is_nested
@@ -64,6 +65,7 @@ class UnchangingInput:
     """The methods of a reader whose pinned input is a position in a history, and never changes."""
 
     lists_deletes: ClassVar[bool] = False
+    taken_columns: ClassVar[TakenColumns]  # of the state table of taken input
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
@@ -80,6 +82,10 @@ class UnchangingInput:
         return ()
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        """See SourcePinner."""
+        return make_taken_schema(name, self.taken_columns)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         """See SourcePinner."""

@@ -33,7 +33,7 @@ from tussock.jobs.sources.kafka_errors import (
     LostOffsetsError,
     MissingTopicError,
 )
-from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows
 from tussock.jobs.sources.run_ends import ends_fixed
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.open import open_object_store
@@ -197,7 +197,7 @@ def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
 
 
 def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
-    schema = msgspec.structs.replace(taken_schema("s"), table_id=1)
+    schema = msgspec.structs.replace(KafkaTopics().taken_schema("s"), table_id=1)
     store = BucketStore(open_object_store(str(tmp_path)))
     first = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 0)]
     store.ingest(taken_rows(schema, first, 1), 1)
