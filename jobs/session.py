@@ -376,7 +376,9 @@ class Session:
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
-            return self._published(lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
+            return self._publish_epochs(
+                lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval
+            )
 
     def _widen_columns(self, interval: Interval | None) -> None:
         """See `widen_columns`."""
@@ -386,7 +388,9 @@ class Session:
             except InputError as err:
                 log.warning("source %s keeps its types: %s", change.name, err)
 
-    def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
+    def _publish_epochs(
+        self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None
+    ) -> EpochSummary:
         """Run epochs and publish each, or the latest version if none ran. Returns the summary of the last one."""
         summary, proven = None, False
         while not proven:
@@ -472,7 +476,7 @@ class Session:
                 return restating.restatement
             settings = EpochSettings(on_error=self._on_error)
             epochs = partial(epochs_of_call, self._runner, self.meta, ALL, settings, progress)
-            self._published(lambda: islice(epochs(), 1))  # the restatement's: new input waits
+            self._publish_epochs(lambda: islice(epochs(), 1))  # the restatement's: new input waits
             return restating.restatement
 
     def verify(

@@ -103,7 +103,7 @@ def apply_files(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import change_preview
         from tussock.jobs.texts.deployment import deployment_text
 
-        branch, files = _begun(ti)
+        branch, files = _branch_of_run(ti)
         with no_retry(name), change_preview.open_files(parent_pipeline_of(name), files) as changed:
             deployment = change_preview.apply_files(changed, branch, print)
         print(deployment_text(deployment, name, full=True))
@@ -123,7 +123,7 @@ class FollowEpochs(RunActors):
 
     def execute(self, context: Any) -> None:
         params = context["params"]
-        name = _begun(context["ti"])[0]
+        name = _branch_of_run(context["ti"])[0]
         self.pipeline = parent_pipeline_of(self.pipeline_name)  # its environment is that of the submitted job
         of_branch = {**context, "params": {**params, "branch": name}}
         super().execute(of_branch)
@@ -154,7 +154,7 @@ def check_branch(pipeline: Pipeline) -> Any:
     def judge(name: str, ti: Any = None) -> list[dict[str, Any]]:
         from tussock.jobs.operations import change_preview
 
-        branch, files = _begun(ti)
+        branch, files = _branch_of_run(ti)
         with no_retry(name):
             open_parent_store(name)  # decides whether values of rows may be printed
             with change_preview.open_files(parent_pipeline_of(name), files) as changed:
@@ -195,7 +195,7 @@ def compare_branch(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.preview_report import preview_markdown
         from tussock.statestore.decoding import convert_value
 
-        branch, files = _begun(ti)
+        branch, files = _branch_of_run(ti)
         with no_retry(name):
             at, on_branch = open_parent_store(name), open_parent_store(name, branch)
             zone = store_zone(at.meta)
@@ -245,7 +245,7 @@ def end_branch(pipeline: Pipeline) -> Any:
     return end(pipeline.name).as_teardown()
 
 
-def _begun(ti: Any) -> "tuple[str, ChangedFiles]":
+def _branch_of_run(ti: Any) -> "tuple[str, ChangedFiles]":
     """The branch of the run, and the place of its files."""
     from tussock.jobs.operations.change_preview import ChangedFiles
 

@@ -64,10 +64,12 @@ def _asset_at(pipeline: Pipeline, name: str) -> Any:
 def _watcher_of(pipeline: Pipeline, source: str, settings: WatchSettings) -> AssetWatcher:
     file, key = str(pipeline.folder / FILE), f"watch.{source}"
     trigger = class_at(file, f"{key}.trigger", settings.trigger)
-    return AssetWatcher(name=f"{pipeline.name}.{source}", trigger=_built(file, key, trigger, settings.arguments))
+    return AssetWatcher(
+        name=f"{pipeline.name}.{source}", trigger=_build_trigger(file, key, trigger, settings.arguments)
+    )
 
 
-def _built(file: str, key: str, trigger: Any, arguments: Mapping[str, Any]) -> Any:
+def _build_trigger(file: str, key: str, trigger: Any, arguments: Mapping[str, Any]) -> Any:
     from airflow.triggers.base import BaseEventTrigger
 
     if not (isinstance(trigger, type) and issubclass(trigger, BaseEventTrigger)):

@@ -181,8 +181,8 @@ def _move_row_id(width: int, more: int, column: int) -> int:
 
 
 def _columns_read(view: Relation, relation_id: int) -> set[int]:
-    inputs = (given for fragment in fragments_of(view) for given in fragment.inputs)
-    return {column for given in inputs if given.relation_id == relation_id for column in given.columns}
+    inputs = (input for fragment in fragments_of(view) for input in fragment.inputs)
+    return {column for input in inputs if input.relation_id == relation_id for column in input.columns}
 
 
 class _Merging:

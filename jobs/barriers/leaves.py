@@ -17,7 +17,7 @@ from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.schedule.schedule import ScheduledFragment
-from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
+from tussock.jobs.sources.base import DividedInput, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
 from tussock.jobs.sources.kept_ids import plan_matches, read_kept_ids
@@ -65,7 +65,7 @@ class LeafCells:
     taken: tuple[SealedBatch, ...] = field(init=False)  # the taken files of this epoch
     # By leaf: new and older input, as documents and divided.
     _documents: dict[int, tuple[msgspec.Raw | None, msgspec.Raw | None]] = field(default_factory=dict)
-    _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)
+    _inputs: dict[int, tuple[DividedInput, DividedInput]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The parent's SSTs of a followed epoch contain its taken files.
@@ -106,21 +106,21 @@ class LeafCells:
                     reads.append(SparkRead(scheduled, input, one.rest, one.why))
         return reads
 
-    def _divide_inputs(self, scheduled: ScheduledFragment) -> tuple[Divided, Divided]:
+    def _divide_inputs(self, scheduled: ScheduledFragment) -> tuple[DividedInput, DividedInput]:
         """Return a source's new and older input, divided between actors and Spark."""
         if (inputs := self._inputs.get(scheduled.id)) is None:
             new, old = (self._divide_document(scheduled, document) for document in self._input_documents(scheduled))
             inputs = self._inputs[scheduled.id] = new, old
         return inputs
 
-    def _divide_document(self, scheduled: ScheduledFragment, document: msgspec.Raw | None) -> Divided:
+    def _divide_document(self, scheduled: ScheduledFragment, document: msgspec.Raw | None) -> DividedInput:
         assert scheduled.source is not None
         statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
         if document is None:
-            return Divided()
+            return DividedInput()
         with SourceFileError.met_in(statement.name):
             if (engine := reader.engine) is None:
-                return Divided((), document)
+                return DividedInput((), document)
             by_spark = self.plan.barrier.by_spark.get(scheduled.relation_id, {})
             zones = time_zones(self.meta, self.plan.catalog)
             return engine.divide(statement, document, by_spark, self.plan.unit_count, zones)
@@ -157,7 +157,7 @@ class LeafCells:
             return reader_of(statement).locate_input(statement, document, keeper_of(self.meta, self.plan.base))
 
     def _part_cells(
-        self, scheduled: ScheduledFragment, input: LeafInput, divided: Divided, units: Sequence[int]
+        self, scheduled: ScheduledFragment, input: LeafInput, divided: DividedInput, units: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
         """Yield each unit's parts: the parts of files that meet go to one unit, the others to the units in turn."""
         together: dict[int, list[msgspec.Raw]] = {}

@@ -59,13 +59,13 @@ class HeldSourcesError(InputError):
 
     def __str__(self) -> str:
         reasons = shared_reasons({source: printed_reason(reason) for source, reason in self.reasons.items()})
-        held = [
+        findings = [
             f"source {sources[0]!r} is held: {reason}"
             if len(sources) == 1
             else f"sources {', '.join(map(repr, sources))} are held: {reason}"
             for sources, reason in reasons.groups
         ]
-        lines = "\n  ".join(filter(None, (*held, reasons.ending)))
+        lines = "\n  ".join(filter(None, (*findings, reasons.ending)))
         return (
             f"{lines}\n  New input of {', '.join(self.reasons)} waits until the cause is gone; the next run then takes "
             "it. Rows that were taken before stay. Everything else was taken and committed."

@@ -71,9 +71,9 @@ def inject_undo(meta: MetaStore, to: int, *, keeps_input: bool | None, run: Mapp
     """
     version = meta.read_latest()
     _require_quiet(meta, version, to)
-    if (held := meta.barrier_after(version.epoch)) is not None:
-        if held.mutation.undo is not None and held.mutation.undo.to == to:
-            return held
+    if (open_barrier := meta.barrier_after(version.epoch)) is not None:
+        if open_barrier.mutation.undo is not None and open_barrier.mutation.undo.to == to:
+            return open_barrier
         remedy = "Finish it with `tussock epoch`. Then undo again."
         raise CannotUndoError(to, "an epoch has begun and is not committed", remedy)
     before = meta.version_when(to)

@@ -117,9 +117,9 @@ def move_columns(view: Relation, relation_id: int, place: Callable[[int], int]) 
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
 
-    def move_input(given: Input) -> Input:
-        columns = tuple(place(c) for c in given.columns) if given.relation_id == relation_id else given.columns
-        return msgspec.structs.replace(given, columns=columns)
+    def move_input(input: Input) -> Input:
+        columns = tuple(place(c) for c in input.columns) if input.relation_id == relation_id else input.columns
+        return msgspec.structs.replace(input, columns=columns)
 
     fragments = tuple(
         msgspec.structs.replace(f, inputs=tuple(move_input(i) for i in f.inputs)) for f in definition.fragments

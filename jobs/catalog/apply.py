@@ -265,9 +265,9 @@ class EntryApplier:
 
     def _record_change(self, change: RowChange) -> None:
         table = find_relation(self.catalog, change.table, RelationKind.TABLE).id
-        given = self._given.get(table, 0)
-        self.rows.setdefault(table, []).append((given, change))
-        self._given[table] = given + (change.rows if isinstance(change, Insert | Change) else 0)
+        rows_before = self._given.get(table, 0)
+        self.rows.setdefault(table, []).append((rows_before, change))
+        self._given[table] = rows_before + (change.rows if isinstance(change, Insert | Change) else 0)
 
     def _first_time(self, statement: Single, once: str) -> bool:
         name = changed_table(statement)
@@ -352,11 +352,11 @@ class EntryApplier:
         """Change a source's options. A source that sets records aside from now on gets its table of rejects."""
         catalog = set_source_options(self.catalog, statement)
         source = find_relation(catalog, statement.name, RelationKind.SOURCE)
-        made = source_of(source)
-        assert made is not None
+        statement_after = source_of(source)
+        assert statement_after is not None
         if any(is_fed_by(r, source.id) for r in catalog.live_relations()):
             return catalog
-        for fed in fed_tables(made):
+        for fed in fed_tables(statement_after):
             catalog = self._with_fed(catalog, source, fed)
         return catalog
 

@@ -88,7 +88,9 @@ def require_not_fed(catalog: Catalog, table: Relation, statement: str) -> None:
     """Raises FedTableError if a source feeds the table."""
     if (feed := fed_by(table)) is not None:
         source = next(r for r in catalog.live_relations() if r.id == feed.source)
-        made = source_of(source)
-        assert made is not None
-        holds = next((fed.holds for fed in fed_tables(made) if fed.port is feed.port), f"{feed.port} of {source.name}")
+        declaration = source_of(source)
+        assert declaration is not None
+        holds = next(
+            (fed.holds for fed in fed_tables(declaration) if fed.port is feed.port), f"{feed.port} of {source.name}"
+        )
         raise FedTableError(table.name, source.name, holds, statement)

@@ -94,8 +94,8 @@ def plan_merge(branch: MetaStore) -> Merge:
     if not _has_adopted(theirs, adopted):
         _require_mergeable(branch, mine, parent, theirs)
         # At one epoch, the branch lacks only relations that it has ended. Its catalog may have forgotten them since.
-        kept = {r.id for r in mine.catalog.live_relations()}
-        ended = tuple(r for r in theirs.catalog.live_relations() if r.id not in kept)
+        live_ids = {r.id for r in mine.catalog.live_relations()}
+        ended = tuple(r for r in theirs.catalog.live_relations() if r.id not in live_ids)
     schemas = _names_only_in(mine.catalog, theirs.catalog), _names_only_in(theirs.catalog, mine.catalog)
     rows = {r.name: mine.rows[r.id] for r in adopted if r.id in mine.rows}
     live = [r.id for r in mine.catalog.live_relations()]
@@ -183,10 +183,10 @@ def _has_adopted(version: HummockVersion, relations: Sequence[Relation]) -> bool
 
 def _catalog_after(theirs: Catalog, mine: Catalog, merge: Merge, epoch: int) -> Catalog:
     ended = {r.id for r in merge.ended}
-    kept = [msgspec.structs.replace(r, dropped=epoch) if r.id in ended else r for r in theirs.relations]
+    relations = [msgspec.structs.replace(r, dropped=epoch) if r.id in ended else r for r in theirs.relations]
     adopted = [msgspec.structs.replace(r, created=epoch) for r in merge.adopted]
     return in_order(
-        msgspec.structs.replace(theirs, relations=(*kept, *adopted), zones=mine.zones, schemas=mine.schemas)
+        msgspec.structs.replace(theirs, relations=(*relations, *adopted), zones=mine.zones, schemas=mine.schemas)
     )
 
 
@@ -194,16 +194,16 @@ def _copy_rows(
     branch: MetaStore, mine: HummockVersion, parent: MetaStore, relations: Sequence[Relation], epoch: int
 ) -> Iterator[SstInfo]:
     """Write the rows of all state tables of relations as SSTs of an epoch of the parent, about one SST at a time."""
-    held: list[SealedBatch] = []
+    batches: list[SealedBatch] = []
     size = 0
     for batch in _rows_of(branch, mine, relations):
-        held.append(batch)
+        batches.append(batch)
         size += count_bytes(batch.rows)
         if size >= DEFAULT_TARGET_BYTES:
-            yield from batch_ingest(parent.objects, held, epoch, data_prefix(epoch))
-            held, size = [], 0
-    if held:
-        yield from batch_ingest(parent.objects, held, epoch, data_prefix(epoch))
+            yield from batch_ingest(parent.objects, batches, epoch, data_prefix(epoch))
+            batches, size = [], 0
+    if batches:
+        yield from batch_ingest(parent.objects, batches, epoch, data_prefix(epoch))
 
 
 def _rows_of(branch: MetaStore, mine: HummockVersion, relations: Sequence[Relation]) -> Iterator[SealedBatch]:

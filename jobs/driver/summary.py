@@ -60,7 +60,7 @@ def summary_of(
     counts = {source: _inserted_and_deleted(rows[r.name]) for source, r in tables.items() if r.name in rows}
     rejected = {source: came for source, (came, _) in counts.items() if came}
     withdrawn = {source: gone for source, (_, gone) in counts.items() if gone}
-    held = holds_of(catalog)
+    holds = holds_of(catalog)
     return EpochSummary(
         sealed.epoch,
         version.id,
@@ -69,7 +69,7 @@ def summary_of(
         size,
         dict(seconds),
         undeclared,
-        held,
+        holds,
         paused,
         rejected,
         (*sealed.skipped, *sealed.columns),
@@ -243,7 +243,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     ]
     rows = [(shown_name(name), counts.rows_in, counts.rows_out) for name, counts in summary.rows.items()]
     width = max((len(name) for name, *_ in rows), default=0)
-    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, taken, given in rows]
+    lines += [f"  {name:{width}}  {rows_in:>12,} in  {rows_out:>12,} out" for name, rows_in, rows_out in rows]
     lines += [
         f"  new files of {name} contain columns that it does not declare: {', '.join(c)}"
         for name, c in summary.undeclared.items()

@@ -61,11 +61,11 @@ def write_undone_rows(meta: MetaStore, version: HummockVersion, barrier: Barrier
     before = meta.version_when(undo.to)
     store = HummockStore(meta.objects, version, process_cache())
     counts: dict[str, RowCounts] = {}
-    ssts, held = list[SstInfo](), list[SealedBatch]()
+    ssts, batches = list[SstInfo](), list[SealedBatch]()
 
     def write_held() -> None:
-        ssts.extend(batch_ingest(meta.objects, held, barrier.epoch, data_prefix(barrier.epoch)))
-        held.clear()
+        ssts.extend(batch_ingest(meta.objects, batches, barrier.epoch, data_prefix(barrier.epoch)))
+        batches.clear()
 
     for relation in restored_relations(catalog, barrier.epoch):
         counted = 0, 0
@@ -77,8 +77,8 @@ def write_undone_rows(meta: MetaStore, version: HummockVersion, barrier: Barrier
                     counted = counted[0] + part.before.num_rows, counted[1] + part.after.num_rows
                 batch = _kept_input(table, part) if keeps else _batch_of(table, part, version)
                 if batch is not None:
-                    held.append(batch)
-                if sum(one.rows.nbytes for one in held) > _HELD_BYTES:
+                    batches.append(batch)
+                if sum(one.rows.nbytes for one in batches) > _HELD_BYTES:
                     write_held()
         counts[relation.name] = _counts_of(relation, version, before, *counted)
     write_held()
@@ -104,7 +104,7 @@ def _batch_of(table: TableSchema, part: _Part, version: HummockVersion) -> Seale
         for place, column in enumerate(came.columns[1:])
     ]
     gone = pa.table([came.column(0), *blank], schema=came.schema)
-    return _sealed(table, [(part.before, PUT), (gone, DELETE)])
+    return _seal_rows(table, [(part.before, PUT), (gone, DELETE)])
 
 
 def _kept_input(table: TableSchema, part: _Part) -> SealedBatch | None:
@@ -116,14 +116,14 @@ def _kept_input(table: TableSchema, part: _Part) -> SealedBatch | None:
     if not records_files(table):
         return None
     names = [column.name for column in table.columns]
-    unread, size, etag, accepted, kept = (
+    unread, size, etag, accepted, copy = (
         names.index(name) + 1 for name in ("unread", "size", "etag", "accepted", "kept")
     )
     known = pc.is_in(part.after.column(0), value_set=part.before.column(0))
     fresh = part.after.filter(pc.invert(known))
     fresh = fresh.set_column(unread, fresh.schema.field(unread), pa.array(np.ones(fresh.num_rows, np.bool_)))
     none = pa.repeat(pa.scalar("", pa.string()), fresh.num_rows)  # no delivery may bring their rows back
-    fresh = fresh.set_column(kept, fresh.schema.field(kept), none)
+    fresh = fresh.set_column(copy, fresh.schema.field(copy), none)
     present = part.after.take(pc.index_in(part.before.column(0), value_set=part.after.column(0).combine_chunks()))
     mark = pc.binary_join_element_wise(pc.cast(present.column(size), pa.string()), present.column(etag), " ")
     same = pc.and_(
@@ -133,10 +133,10 @@ def _kept_input(table: TableSchema, part: _Part) -> SealedBatch | None:
     old_mark = part.before.column(accepted)
     marks = pc.if_else(pc.fill_null(pc.invert(same), False), mark, old_mark)
     before = part.before.set_column(accepted, part.before.schema.field(accepted), marks)
-    return _sealed(table, [(before, PUT), (fresh, PUT)])
+    return _seal_rows(table, [(before, PUT), (fresh, PUT)])
 
 
-def _sealed(table: TableSchema, parts: Sequence[tuple[pa.Table, int]]) -> SealedBatch:
+def _seal_rows(table: TableSchema, parts: Sequence[tuple[pa.Table, int]]) -> SealedBatch:
     rows = pa.concat_tables([rows for rows, _ in parts]).combine_chunks()
     ops = pa.array(np.concatenate([np.full(part.num_rows, op, np.uint8) for part, op in parts]))
     order = pa.array(sort_order(rows.column(0).combine_chunks()))

@@ -377,10 +377,10 @@ class _Estimate:
 
     def _amount_of(self, name: str, shape: ViewShape, inputs: Sequence[_Amount], written: float | None) -> _Amount:
         """Rows of a view from the rows that its inputs write. `written`: known changes of its rows."""
-        given = [amount.written for amount in inputs]
-        if any(rows is None for rows in given):
+        known_rows = [amount.written for amount in inputs]
+        if any(rows is None for rows in known_rows):
             return _Amount(None, written)
-        rows = [rows for rows in given if rows is not None]
+        rows = [rows for rows in known_rows if rows is not None]
         largest = max(rows, default=0)
         exchanged = (shape.exchanges - shape.partials) * largest + shape.partials * self._left_of(name, largest)
         at_most = written is None or any(amount.at_most for amount in inputs)

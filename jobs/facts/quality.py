@@ -149,11 +149,13 @@ def expectations(
     Cost: one read of the suite's file. An unreadable file counts as empty; `validate_views` reports the error.
     """
     if checks and not checks[0].of_view:
-        failed = {failure.expectation: reports for check in reversed(checks) for failure, reports in _failed(check)}
+        failed = {
+            failure.expectation: reports for check in reversed(checks) for failure, reports in _failures_of(check)
+        }
         return tuple(_of_rule(text, reports, checks) for text, reports in (failed or {view: False}).items())
     now, digest = _in_file(view, settings)
     before = {m.expectation: False for check in checks for m in check.metrics}
-    before |= {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
+    before |= {failure.expectation: reports for check in checks for failure, reports in _failures_of(check)}
     return tuple(
         _history(text, now.get(text, before.get(text, False)), text in now, checks, digest)
         for text in {**now, **before}
@@ -175,7 +177,7 @@ def _history(
 ) -> ExpectationHistory:
     outcomes, values, last, last_epoch = [], [], None, None
     for check in reversed(checks):
-        failure, reports = next(((f, r) for f, r in _failed(check) if f.expectation == text), (None, False))
+        failure, reports = next(((f, r) for f, r in _failures_of(check) if f.expectation == text), (None, False))
         metric = next((metric for metric in check.metrics if metric.expectation == text), None)
         if failure is not None:
             last, last_epoch = failure, check.epoch
@@ -188,7 +190,7 @@ def _history(
     return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), tuple(values), last, last_epoch)
 
 
-def _failed(check: CheckFacts) -> Iterator[tuple[Failure, bool]]:
+def _failures_of(check: CheckFacts) -> Iterator[tuple[Failure, bool]]:
     yield from ((failure, False) for failure in check.failures)
     yield from ((failure, True) for failure in check.warnings)
 

@@ -17,7 +17,7 @@ from tussock.jobs.quality.assertions import Assertion, assertion_statements, rea
 from tussock.jobs.quality.measures import measure_statements
 from tussock.jobs.quality.suite import Suite, read_suite
 from tussock.jobs.session import Session
-from tussock.jobs.settings.deployed import Deployed, record_deployed
+from tussock.jobs.settings.deployed import DeployedFiles, record_deployed
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
@@ -164,10 +164,10 @@ def apply(
         return read.complete_plan(done)
 
 
-def deployed_of(pipeline: Pipeline) -> Deployed:
+def deployed_of(pipeline: Pipeline) -> DeployedFiles:
     """The suites and sinks of a pipeline's files. Raises QualitySuiteError."""
     sinks = {sink.title: hash_of(repr(sink).encode()) for sink in pipeline.publish}
-    return Deployed({item.name: hash_of(item.text.encode()) for item in _suite_items(pipeline)}, sinks)
+    return DeployedFiles({item.name: hash_of(item.text.encode()) for item in _suite_items(pipeline)}, sinks)
 
 
 def _suite_items(pipeline: Pipeline) -> Iterator[PlanItem]:

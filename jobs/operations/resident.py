@@ -88,7 +88,7 @@ class Turn:
         return not self._lost.is_set()
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep_turn(self) -> Iterator[None]:
         """Show signs of life during the block, and give the turn back at its end."""
         ended = Event()
         follower = Thread(target=self._show_signs, args=(ended,), name="tussock-turn", daemon=True)
@@ -161,7 +161,7 @@ def run_repeatedly(
     """
     turn = Turn(at.meta.objects, at.meta.writer, progress)
     while turn.wait(stop, every_s):
-        with turn.kept(), runner_of(at, Where.AS_SET, "epochs", progress) as runner:
+        with turn.keep_turn(), runner_of(at, Where.AS_SET, "epochs", progress) as runner:
             _run_turn(turn, every_s, stop, lambda: run(runner), progress)
 
 

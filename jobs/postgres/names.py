@@ -21,7 +21,7 @@ def parse_table(text: str) -> tuple[str, str] | None:
         return (schema or "public", name) if name else None
     if (match := _TABLE.fullmatch(text)) is None:
         return None
-    return _unquoted(match["schema"] or "public"), _unquoted(match["name"])
+    return _unquote_name(match["schema"] or "public"), _unquote_name(match["name"])
 
 
 def table_text(schema: str, name: str) -> str:
@@ -30,5 +30,5 @@ def table_text(schema: str, name: str) -> str:
     return f"public.{shown}" if schema == "public" else f"{quote_identifier(schema)}.{shown}"
 
 
-def _unquoted(name: str) -> str:
+def _unquote_name(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _NAME = "runs/deployed.json"
 
 
-class Deployed(msgspec.Struct, frozen=True):
+class DeployedFiles(msgspec.Struct, frozen=True):
     """Suites and assertions by file name, and sinks by name, each with a digest of its text or settings."""
 
     suites: dict[str, str]
@@ -38,7 +38,7 @@ class FileChange(NamedTuple):
     name: str
 
 
-def changes_between(before: Deployed, after: Deployed) -> tuple[FileChange, ...]:
+def changes_between(before: DeployedFiles, after: DeployedFiles) -> tuple[FileChange, ...]:
     """The suites and sinks that differ, suites first, by name."""
     return (*_differing("suite", before.suites, after.suites), *_differing("sink", before.sinks, after.sinks))
 
@@ -48,10 +48,10 @@ def _differing(kind: str, before: dict[str, str], after: dict[str, str]) -> list
     return [FileChange(signs[n], kind, n) for n in sorted(signs) if before.get(n) != after.get(n)]
 
 
-def read_deployed(objects: ObjectStore) -> Deployed | None:
+def read_deployed(objects: ObjectStore) -> DeployedFiles | None:
     """The record; None if there is none, or if it cannot be read. Cost: one GET."""
     try:
-        return decode_json(objects.get(_NAME), Deployed)
+        return decode_json(objects.get(_NAME), DeployedFiles)
     except ObjectNotFoundError:
         return None
     except (TussockError, msgspec.DecodeError) as err:
@@ -59,7 +59,7 @@ def read_deployed(objects: ObjectStore) -> Deployed | None:
         return None
 
 
-def record_deployed(objects: ObjectStore, deployed: Deployed) -> None:
+def record_deployed(objects: ObjectStore, deployed: DeployedFiles) -> None:
     """Record the suites and sinks of a deployment. An error is logged, because the deployment is done.
 
     Cost: one GET; one PUT if they differ from the recorded ones.

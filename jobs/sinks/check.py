@@ -96,13 +96,13 @@ def _in_one_form(stored: pa.Table, shown: pa.Table) -> tuple[pa.Table, pa.Table]
     for place, field in enumerate(stored.schema):
         if is_nested(field.type) and pa.types.is_string(shown.schema.field(place).type):
             texts = json_texts(stored.select([place]).rename_columns(["c"]))
-            stored = stored.set_column(place, field.name, _plain_json([_loaded(text).get("c") for text in texts]))
-            loaded = [None if text is None else _loaded(text) for text in shown.column(place).to_pylist()]
+            stored = stored.set_column(place, field.name, _plain_json([_parse_json(text).get("c") for text in texts]))
+            loaded = [None if text is None else _parse_json(text) for text in shown.column(place).to_pylist()]
             shown = shown.set_column(place, field.name, _plain_json(loaded))
     return stored, shown
 
 
-def _loaded(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     return json.loads(text, parse_float=_plain_number, parse_int=_plain_number)
 
 

@@ -98,7 +98,7 @@ def _for_each_sink(
     if len(chosen) == 1:
         return [act(chosen[0], progress)]
     with ThreadPoolExecutor(max(1, len(chosen)), "sink") as threads:
-        running = {sink.title: threads.submit(act, sink, _prefixed(sink.title, progress)) for sink in chosen}
+        running = {sink.title: threads.submit(act, sink, _prefix_lines(sink.title, progress)) for sink in chosen}
         failures = {name: error for name, one in running.items() if (error := one.exception()) is not None}
     if failures:
         _raise_failures(failures, tuple(name for name in running if name not in failures))
@@ -121,7 +121,7 @@ def _raise_failures(failures: Mapping[str, BaseException], published: tuple[str,
     raise SinksNotPublishedError(texts, published)
 
 
-def _prefixed(name: str, progress: Progress) -> Progress:
+def _prefix_lines(name: str, progress: Progress) -> Progress:
     return lambda line: progress(f"{name}: {line}")
 
 

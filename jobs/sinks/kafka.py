@@ -105,12 +105,12 @@ def client_properties(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _connection_properties(to: str) -> dict[str, Any]:
-    given = read_connection(name := to.removeprefix(AIRFLOW_CONNECTION))
-    servers = given.extra.get("bootstrap.servers") or f"{given.host}:{given.port}".strip(":")
+    properties = read_connection(name := to.removeprefix(AIRFLOW_CONNECTION))
+    servers = properties.extra.get("bootstrap.servers") or f"{properties.host}:{properties.port}".strip(":")
     if not servers:
         raise UnreadableConnectionError(name, "has no brokers: neither bootstrap.servers in its extras nor a host")
-    login = {"sasl.username": given.user, "sasl.password": given.password} if given.user else {}
-    return login | dict(given.extra) | {"bootstrap.servers": servers}
+    login = {"sasl.username": properties.user, "sasl.password": properties.password} if properties.user else {}
+    return login | dict(properties.extra) | {"bootstrap.servers": servers}
 
 
 class KafkaPlace:
@@ -209,9 +209,9 @@ class KafkaPlace:
             return
         compacted = self.settings.format is MessageFormat.UPSERT and topic != self.topic_of(CONTROL)
         config = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"}
-        made = self._admin.create_topics([NewTopic(topic, partitions, -1, config=config)], operation_timeout=WAIT_S)
+        futures = self._admin.create_topics([NewTopic(topic, partitions, -1, config=config)], operation_timeout=WAIT_S)
         try:
-            made[topic].result(WAIT_S)
+            futures[topic].result(WAIT_S)
         except KafkaException as err:
             if err.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another publisher has just created it
                 raise
@@ -283,9 +283,9 @@ class KafkaPlace:
                 reached_start = end - back <= first
                 return max(first, end - back)
 
-            found = [message.value() for message in self.read_messages(topic, start)]
-            if found and found[-1] is not None:
-                return decode_json(found[-1], ControlRecord)
+            messages = [message.value() for message in self.read_messages(topic, start)]
+            if messages and messages[-1] is not None:
+                return decode_json(messages[-1], ControlRecord)
             if reached_start:
                 return None
             back *= 8

@@ -78,9 +78,9 @@ def _address_of(to: str) -> str:
     """Return the address for libpq. It reads passwords, service files and certificates from its own variables."""
     if not to.startswith(AIRFLOW_CONNECTION):
         return to
-    given = read_connection(to.removeprefix(AIRFLOW_CONNECTION))
-    parts = {part: getattr(given, part) for part in CONNECTION_PARTS}
-    return make_conninfo("", **{part: value for part, value in (parts | dict(given.extra)).items() if value})
+    connection = read_connection(to.removeprefix(AIRFLOW_CONNECTION))
+    parts = {part: getattr(connection, part) for part in CONNECTION_PARTS}
+    return make_conninfo("", **{part: value for part, value in (parts | dict(connection.extra)).items() if value})
 
 
 class PostgresPlace:
@@ -105,10 +105,10 @@ class PostgresPlace:
     def has_table(self, relation: str, state: TableState) -> bool:
         """See SinkPlace. Also compares the epoch, which a restored database does not have."""
         with self.translating(self.address, self.schema):
-            if self._value("SELECT to_regclass({})", sql.Literal(self._quoted(_TABLES))) is None:
+            if self._value("SELECT to_regclass({})", sql.Literal(self._quote_table(_TABLES))) is None:
                 return False
             epoch = self._value("SELECT epoch FROM {} WHERE relation = {}", self.name(_TABLES), sql.Literal(relation))
-            there = self._value("SELECT to_regclass({})", sql.Literal(self._quoted(relation)))
+            there = self._value("SELECT to_regclass({})", sql.Literal(self._quote_table(relation)))
         return there is not None and str(epoch) == state.written
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
@@ -166,7 +166,7 @@ class PostgresPlace:
         row = self.connection.execute(sql.SQL(text).format(*parts)).fetchone()
         return None if row is None else row[0]
 
-    def _quoted(self, table: str) -> str:
+    def _quote_table(self, table: str) -> str:
         return self.name(table).as_string(self.connection)
 
 

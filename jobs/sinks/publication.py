@@ -181,7 +181,7 @@ class _Publish:
         """See `publish_tables`. Raises BeatenError if the place lost all changes to another writer."""
         lineage, ledger, epoch = self.lineage, self.ledger, self.epoch
         sight = _sight_of(self.meta, self.version, epoch)
-        held = {name: str(at) for name, at in sight.held.items()}
+        held_epochs = {name: str(at) for name, at in sight.held.items()}
         lineage.require_owned()
         strangers = lineage.strangers()
         # States of other histories may exist, also from before records existed.
@@ -190,7 +190,7 @@ class _Publish:
         there = read_manifest(ledger, epoch)
         is_done = (
             there is not None
-            and there.held == held
+            and there.held == held_epochs
             and there.digest == lineage.digest_of(epoch)
             and there.tables.keys() == {relation.name for relation in relations}
             and not strangers
@@ -208,7 +208,7 @@ class _Publish:
             place.finish_epoch(epoch, states, complete=is_complete)
         require_none(failures, len(tables))
         if is_complete:
-            self._write_manifest(states, held, there, unclean=unclean)
+            self._write_manifest(states, held_epochs, there, unclean=unclean)
         return tables
 
     def _bring_each_on(
@@ -233,10 +233,15 @@ class _Publish:
         return done, failures
 
     def _write_manifest(
-        self, states: dict[str, TableState], held: dict[str, str], there: PublishManifest | None, *, unclean: bool
+        self,
+        states: dict[str, TableState],
+        held_epochs: dict[str, str],
+        there: PublishManifest | None,
+        *,
+        unclean: bool,
     ) -> None:
         lineage, ledger, epoch = self.lineage, self.ledger, self.epoch
-        manifest = PublishManifest(str(epoch), self.settings.kind, states, held, lineage.digest_of(epoch))
+        manifest = PublishManifest(str(epoch), self.settings.kind, states, held_epochs, lineage.digest_of(epoch))
         write_manifest(ledger, manifest, there)
         if unclean:
             drop_manifests(ledger, lineage.has_epoch)
@@ -370,37 +375,37 @@ class _Copying:
     def bring_on(self) -> PublishedTable | None:
         """Bring the sink to the epoch; None if it is at a later one. Raises SinkBusyError, and the sink's errors."""
         for _ in range(TRIES):
-            held = self.sink.read_state()
+            state = self.sink.read_state()
             objection = (
                 None
-                if held is None
+                if state is None
                 else self.lineage.objection_to(
-                    held.epoch, confirmed=self._confirmed_epoch(held) is not None, digest=held.digest
+                    state.epoch, confirmed=self._confirmed_epoch(state) is not None, digest=state.digest
                 )
             )
-            if held is not None and objection is None and held.epoch > self.rows.epoch:
+            if state is not None and objection is None and state.epoch > self.rows.epoch:
                 self._say(f"{self.sink.place} is already at a later epoch")
                 return None
             self.lineage.claim(self.rows.epoch)
             try:
-                if held is None or objection is None:
-                    return self._update_sink(held)
+                if state is None or objection is None:
+                    return self._update_sink(state)
                 return self._replace_rows(f": the table was replaced, because {objection}")
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
-    def _update_sink(self, held: SinkState | None) -> PublishedTable:
+    def _update_sink(self, state: SinkState | None) -> PublishedTable:
         """Update the sink from its state. Requires: the state's epoch belongs to the store's history."""
-        if held is not None and held.epoch == self.rows.epoch:
-            return self._keep_state(held)
-        if held is not None and isinstance(self.sink, LocatingSink) and self.sink.locating:
-            return self._apply_keyed(self.sink, held)
-        changes = None if held is None else self._net_changes(held)
-        if held is not None and changes is not None:
+        if state is not None and state.epoch == self.rows.epoch:
+            return self._keep_state(state)
+        if state is not None and isinstance(self.sink, LocatingSink) and self.sink.locating:
+            return self._apply_keyed(self.sink, state)
+        changes = None if state is None else self._net_changes(state)
+        if state is not None and changes is not None:
             if changes.num_rows == 0:
                 self._say("nothing has changed")
-                return self._keep_state(held)
+                return self._keep_state(state)
             difference = difference_of(changes, self.sink.key)
             if (version := self.sink.apply(difference, self.rows.epoch)) is not None:
                 counts = _count_text(difference.written.num_rows, difference.removed.num_rows, "removed")
@@ -408,14 +413,14 @@ class _Copying:
                 return self._published_table(version, self.rows.epoch, changed=True)
         return self._replace_rows("")
 
-    def _apply_keyed(self, sink: LocatingSink, held: SinkState) -> PublishedTable:
+    def _apply_keyed(self, sink: LocatingSink, state: SinkState) -> PublishedTable:
         """Update a sink that finds its rows by their stored keys."""
-        if (since := self._readable_since(held)) is not None:
+        if (since := self._readable_since(state)) is not None:
             rows = self.rows
             changes = keyed_changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
             if changes.is_empty:
                 self._say("nothing has changed")
-                return self._keep_state(held)
+                return self._keep_state(state)
             if (version := sink.apply_keyed(changes, rows.epoch)) is not None:
                 counts = _count_text(changes.written.rows.num_rows, changes.removed.num_rows, "marked as deleted")
                 self._say(f"{counts}, version {version} of {self.sink.place}")
@@ -427,23 +432,23 @@ class _Copying:
         self._say(f"all rows, version {version} of {self.sink.place}{why}")
         return self._published_table(version, self.rows.epoch, changed=True)
 
-    def _net_changes(self, held: SinkState) -> pa.Table | None:
+    def _net_changes(self, state: SinkState) -> pa.Table | None:
         """Return the net changes since the sink was up to date; None if it has to be replaced."""
         rows = self.rows
-        if (since := self._readable_since(held)) is None:
+        if (since := self._readable_since(state)) is None:
             return None
         return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
 
-    def _readable_since(self, held: SinkState) -> int | None:
+    def _readable_since(self, state: SinkState) -> int | None:
         """Return the epoch since which the sink lacks changes; None if they are unknown or do not fit."""
-        rows, since = self.rows, self._right_until(held)
-        if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
+        rows, since = self.rows, self._right_until(state)
+        if not state.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
             return None
         return since
 
-    def _right_until(self, held: SinkState) -> int:
+    def _right_until(self, state: SinkState) -> int:
         """Return the last epoch whose rows the sink contains: its own, or a later manifest's without changes since."""
-        return max(held.epoch, self._confirmed_epoch(held) or 0)
+        return max(state.epoch, self._confirmed_epoch(state) or 0)
 
     def _confirmed_epoch(self, held: SinkState) -> int | None:
         """Return the epoch of the newest manifest, if it lists the sink in its current state."""
@@ -452,8 +457,8 @@ class _Copying:
             return None
         return self.known.holds(self.rows.relation.name)
 
-    def _keep_state(self, held: SinkState) -> PublishedTable:
-        return self._published_table(held.version, held.epoch, changed=False)
+    def _keep_state(self, state: SinkState) -> PublishedTable:
+        return self._published_table(state.version, state.epoch, changed=False)
 
     def _published_table(self, version: str, written: int, *, changed: bool) -> PublishedTable:
         state = TableState(self.sink.place, version, str(written), self.sink.measure())

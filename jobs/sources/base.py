@@ -240,7 +240,7 @@ class SourcePinner(Protocol):
     def revise(
         self,
         source: CreateSource,
-        held: Pins,
+        pins: Pins,
         taken: StorageTable | None,
         skip: Sequence[str],
         repin: Sequence[str],
@@ -349,7 +349,7 @@ class TimeZones:
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class DividedInput:
     """Pinned input of a source, divided into parts for actors and items for Spark.
 
     Args:
@@ -389,7 +389,7 @@ class EngineReader(Protocol):
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """Divide pinned input between `units` actors and Spark.
 
         Args:

@@ -26,7 +26,7 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import (
-    Divided,
+    DividedInput,
     EngineReader,
     OptionEffect,
     PinRequest,
@@ -97,7 +97,7 @@ class BoundedEngine:
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader."""
         with errors_of_source(source):
             return self._reader.divide(records_of(source), document, by_spark, units, zones)

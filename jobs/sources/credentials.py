@@ -80,8 +80,8 @@ def _part_of_connection(name: str, part: str) -> str:
 
 
 def _resolve(source: CreateSource, option: str, value: str) -> str:
-    def replace_reference(found: re.Match[str]) -> str:
-        kind, name = found.groups()
+    def replace_reference(reference: re.Match[str]) -> str:
+        kind, name = reference.groups()
         try:
             match kind:
                 case "env":

@@ -32,7 +32,7 @@ from tussock.jobs.delta.delta_log import (
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
@@ -107,7 +107,7 @@ class DeltaEngine:
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader. Large files come first.
 
         A snapshot that a new view reads has no record in the barrier, so the footers decide again.
@@ -143,7 +143,7 @@ class DeltaEngine:
         why = next((f"{path}: {reason}" for path, reason in sorted(left.items())), "")
         encoded = [msgspec.Raw(msgspec.json.encode(p)) for p in parts]
         together = _rewrites(pieces) and sum(p.size for p in pieces) <= _TOGETHER_BYTES
-        return Divided(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why, together)
+        return DividedInput(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why, together)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""
@@ -252,13 +252,13 @@ def _there(place: DeltaPlace, table: str, path: str, version: int | None, positi
 
     Raises LookupError.
     """
-    kept = np.ones(len(positions), np.int64)
+    live = np.ones(len(positions), np.int64)
     if version is None:
-        return kept
+        return live
     mask = mask_at(place, table, version, path)
     inside = positions < len(mask)
-    kept[inside] = mask[positions[inside]]
-    return kept
+    live[inside] = mask[positions[inside]]
+    return live
 
 
 def _stored_fields(

@@ -119,7 +119,7 @@ def read_envelopes(form: EnvelopeForm, fields: Sequence[Field], key: Sequence[in
         key: the columns of the row's key.
         records: a chunk: the columns of a message, hidden columns, `_row_id`, weights.
     """
-    given = 1 if form.key is None else 2
+    own_columns = 1 if form.key is None else 2
     texts = [_as_json_texts(one_array(records.column(c))) for c in (form.value, form.key) if c is not None]
     broken = np.asarray(pc.and_(one_array(records.column(form.value)).is_valid(), texts[0].is_null()))
     keys = texts[1] if form.key is not None else pa.nulls(len(texts[0]), pa.string())
@@ -133,7 +133,7 @@ def read_envelopes(form: EnvelopeForm, fields: Sequence[Field], key: Sequence[in
     bad_text = pc.if_else(pa.array(broken), "the value is not JSON in UTF-8", none)
     no_op = pc.if_else(operation.is_null(), "the value is no envelope of Debezium, because it has no `op`", none)
     reasons = pc.coalesce(bad_text, no_op, reasons)
-    read = make_chunk([*columns, operation, *records.columns[given:-1]], records[WEIGHT])
+    read = make_chunk([*columns, operation, *records.columns[own_columns:-1]], records[WEIGHT])
     keep = pa.array(~is_empty)
     return ReadEnvelopes(read.filter(keep), reasons.filter(keep), keep)
 
@@ -175,8 +175,8 @@ def _take_apart(
           json_extract_string(before, {paths}) AS texts_before,
           json_extract_string(kp, {paths}) AS texts_of_key
         FROM images ORDER BY n"""
-    given = pa.table({"n": pa.array(range(len(values)), pa.int64()), "v": values, "k": keys})
-    duck.register("given", given)
+    messages = pa.table({"n": pa.array(range(len(values)), pa.int64()), "v": values, "k": keys})
+    duck.register("given", messages)
     read = duck.sql(query).to_arrow_table()
     return {name: one_array(read.column(name)) for name in read.column_names}
 

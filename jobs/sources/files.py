@@ -71,7 +71,7 @@ from tussock.jobs.sources.restated import exchange_files, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import (
     ChangedFile,
-    Compared,
+    ComparedFiles,
     as_recorded,
     compare_listing,
     pinned_now,
@@ -475,7 +475,7 @@ class FileSource:
     def revise(
         self,
         source: CreateSource,
-        held: Pins,
+        pins: Pins,
         taken: StorageTable | None,
         skip: Sequence[str],
         repin: Sequence[str],
@@ -487,7 +487,7 @@ class FileSource:
 
         A skipped file that was to be restated keeps its taken rows.
         """
-        files = files_of(held.read)
+        files = files_of(pins.read)
         before = {f.path: f for f in recorded_files(taken, skip).values()}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
@@ -504,7 +504,7 @@ class FileSource:
         pinned_anew = {f.path: _repin_file(f, source) for f in anew}
         kept_files = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
         read = [kept_files[f.path] if f.path in kept_files and f.weight > 0 else f for f in read]
-        return _pins_of(without_lone_replaced(read), [*files_of(held.unread), *skipped, *again])
+        return _pins_of(without_lone_replaced(read), [*files_of(pins.unread), *skipped, *again])
 
     def _list_wanted(self, source: CreateSource, request: PinRequest) -> tuple[ListedFile, ...]:
         """List the existing files; none if they may appear later. Raises MissingPathError."""
@@ -618,7 +618,7 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
 
 
 def _unfinished_files(
-    comparison: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
+    comparison: ComparedFiles, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
 ) -> Iterator[PinnedFile]:
     """Yield the files that later epochs take more portions of.
 

@@ -36,7 +36,7 @@ from tussock.jobs.iceberg.iceberg_types import (
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
@@ -118,7 +118,7 @@ class IcebergEngine(EngineAlone):
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader. Large files come first.
 
         Cost: the table's metadata, one HEAD request and footer per file.
@@ -134,7 +134,7 @@ class IcebergEngine(EngineAlone):
         parts.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
         signs = {np.sign(sum(weight for weight, _ in piece.weights)) for piece in pieces}
         together = {-1, 1} <= signs and sum(p.file.size for p in pieces) <= _TOGETHER_BYTES
-        return Divided([msgspec.Raw(msgspec.json.encode(p)) for p in parts], together=together)
+        return DividedInput([msgspec.Raw(msgspec.json.encode(p)) for p in parts], together=together)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""
@@ -206,15 +206,15 @@ def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots)
     item, files = item_of_snapshots(pinned).name, TableFiles(table, pinned.place)
     if str(table.metadata.table_uuid) != pinned.table:
         raise PinnedReadError(item, f"the table {pinned.place} was dropped and created again.")
-    found = [files.find_snapshot(i) for i in (pinned.last, pinned.after) if i is not None]
-    if None in found:
+    snapshots = [files.find_snapshot(i) for i in (pinned.last, pinned.after) if i is not None]
+    if None in snapshots:
         raise PinnedReadError(item, f"a snapshot of the table {pinned.place} has expired.")
-    last = found[0]
+    last = snapshots[0]
     assert last is not None
     if pinned.after is None:
         return pieces_between_cuts(files.pieces_of(last), pinned.start, pinned.end)
-    assert found[1] is not None
-    return files.pieces_between(found[1], last)
+    assert snapshots[1] is not None
+    return files.pieces_between(snapshots[1], last)
 
 
 def _live_splits(source: CreateSource, part: IcebergPart) -> Iterator[Split]:

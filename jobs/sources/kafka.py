@@ -209,14 +209,14 @@ class KafkaTopics(UnchangingInput):
     def revise(
         self,
         source: CreateSource,
-        held: Pins,
+        pins: Pins,
         taken: StorageTable | None,
         skip: Sequence[str],
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
         """Return the pins without the skipped partitions. A range never changes, so re-pinning has no effect."""
-        read, unread = _decode_document(held.read), _decode_document(held.unread)
+        read, unread = _decode_document(pins.read), _decode_document(pins.unread)
         skipped = [p for p in read if p.offsets.name in skip]
         return _pins_of([p for p in read if p not in skipped], [*unread, *skipped])
 
@@ -372,8 +372,8 @@ def _first_offset(source: CreateSource, there: PartitionNow, *, is_new: bool) ->
         return there.first
     if isinstance(starting, str):
         return there.end if starting == "latest" else there.first
-    given = starting.get(there.topic, {}).get(str(there.partition), -2)
-    return {-2: there.first, -1: there.end}.get(given, given)
+    offset = starting.get(there.topic, {}).get(str(there.partition), -2)
+    return {-2: there.first, -1: there.end}.get(offset, offset)
 
 
 def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -> None:
@@ -454,8 +454,8 @@ def _bound_ranges(source: CreateSource, ranges: Sequence[PinnedOffsets], max_byt
 
 def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str, str]:
     """Return the options with which Spark's reader reads exactly these ranges."""
-    kept = {k: v for k, v in source.options.items() if k in _PASSED}
-    kept |= {f"{CLIENT}{name}": value for name, value in client_settings(source).items()}
+    options = {k: v for k, v in source.options.items() if k in _PASSED}
+    options |= {f"{CLIENT}{name}": value for name, value in client_settings(source).items()}
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -468,7 +468,7 @@ def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
-    return {**kept, **offsets, "failOnDataLoss": "true"}
+    return {**options, **offsets, "failOnDataLoss": "true"}
 
 
 def _make_packer(

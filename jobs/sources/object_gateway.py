@@ -186,7 +186,7 @@ class _Answering(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer one request. An error after the first byte closes the connection, so the reader sees it."""
         asked = urlsplit(self.path)
-        given = {name.lower(): values[-1] for name, values in parse_qs(asked.query).items()}
+        parameters = {name.lower(): values[-1] for name, values in parse_qs(asked.query).items()}
         try:
             ticket = self._ticket(asked.path)
             cast("_Listener", self.server).know(self.connection)
@@ -201,7 +201,7 @@ class _Answering(BaseHTTPRequestHandler):
         except TussockError as err:
             self._refuse(500, "IOException", str(err))
             return
-        match given.get("op", "").upper():
+        match parameters.get("op", "").upper():
             case "GETFILESTATUS":
                 self._say({"FileStatus": _status_document(now)})
             case "LISTSTATUS":
@@ -210,11 +210,11 @@ class _Answering(BaseHTTPRequestHandler):
                 self._say({"BlockLocations": {"BlockLocation": []}})
             case "OPEN" if not ticket.matches_object(now.size, now.etag):
                 self._refuse(409, "IOException", f"{ticket.address} has changed since the driver named it")
-            case "OPEN" if "data" not in given:
+            case "OPEN" if "data" not in parameters:
                 host = self.headers.get("Host", "")
                 self._begin(307, 0, ("Location", f"http://{host}{self.path}&data=true"))
             case "OPEN":
-                start, most = int(given.get("offset", "0")), int(given.get("length", now.size))
+                start, most = int(parameters.get("offset", "0")), int(parameters.get("length", now.size))
                 self._send(store, ticket.name, start, min(now.size, start + most))
             case other:
                 self._refuse(400, "UnsupportedOperationException", f"operation {other} is not supported")

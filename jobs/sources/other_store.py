@@ -28,7 +28,7 @@ from tussock.jobs.settings.home import place_of, recorded_home
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.base import (
-    Divided,
+    DividedInput,
     EngineReader,
     Item,
     OptionEffect,
@@ -107,12 +107,12 @@ class OtherStoreEngine(EngineAlone):
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader. Cost: the pinned version, once per process."""
         pinned = _epochs_of(document)
         with read_errors(pinned.item.name):
             parts = parts_of(pinned, units)
-        return Divided([msgspec.Raw(msgspec.json.encode(part)) for part in parts])
+        return DividedInput([msgspec.Raw(msgspec.json.encode(part)) for part in parts])
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""

@@ -31,7 +31,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, EngineReader, ReadPart, TimeZones
 from tussock.jobs.sources.boundary import errors_of_source
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -152,7 +152,7 @@ class ParquetEngine:
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader. Large files come first.
 
         Files above the split size are cut. The size shrinks until every unit gets a part. Cost: the footer of each file
@@ -167,7 +167,7 @@ class ParquetEngine:
             with errors_of_source(source, f.path):
                 cut += cut_splits(f, as_of.fields[: as_of.width_of(f.number)], target, as_of.options)
         cut.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
-        return Divided([msgspec.Raw(msgspec.json.encode(s)) for s in cut], rest, why)
+        return DividedInput([msgspec.Raw(msgspec.json.encode(s)) for s in cut], rest, why)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""

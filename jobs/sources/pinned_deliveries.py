@@ -62,7 +62,7 @@ def next_delivery(
     goes: tuple[PinnedFile, ...] = ()
     comes = tuple(waiting[order])
     if not deliveries.by_key and order > newest:
-        goes = tuple(map(_replaced, read))
+        goes = tuple(map(_take_back, read))
     elif deliveries.by_key and (more := [f for f in read if deliveries.order_of(f.path) == order]):
         goes, again = _read_again(more)
         comes += again
@@ -132,7 +132,7 @@ def without_lone_replaced(files: Sequence[PinnedFile]) -> Sequence[PinnedFile]:
     return [file for file in files if file.withdrawn or file.accepted != _own_mark(file)]
 
 
-def _replaced(file: PinnedFile) -> PinnedFile:
+def _take_back(file: PinnedFile) -> PinnedFile:
     """A taken file whose rows are taken back, and which counts as taken."""
     return msgspec.structs.replace(file, weight=-1, accepted=_own_mark(file))
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Divided, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.kept import map_in_threads
@@ -122,12 +122,12 @@ class PlainTexts:
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader. Large files come first."""
         plain, rest, why = divided_files(document, by_spark)
         parts = [PlainPart(file, _zone_of(source, file, zones)) for file in plain]
         parts.sort(key=lambda part: (-part.file.size, part.file.number))
-        return Divided(tuple(msgspec.Raw(msgspec.json.encode(part)) for part in parts), rest, why)
+        return DividedInput(tuple(msgspec.Raw(msgspec.json.encode(part)) for part in parts), rest, why)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""

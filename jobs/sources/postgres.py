@@ -29,7 +29,7 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     ByPosition,
-    Divided,
+    DividedInput,
     EngineReader,
     Identity,
     Item,
@@ -147,7 +147,7 @@ class LogEngine(EngineAlone):
         by_spark: Mapping[str, str],
         units: int,
         zones: TimeZones,
-    ) -> Divided:
+    ) -> DividedInput:
         """See EngineReader."""
         return self._parquet.divide(_of_files(source), document_of(_pinned.decode(document).files), {}, units, zones)
 
@@ -240,16 +240,16 @@ class PostgresTables(UnchangingInput):
     def revise(
         self,
         source: CreateSource,
-        held: Pins,
+        pins: Pins,
         taken: StorageTable | None,
         skip: Sequence[str],
         repin: Sequence[str],
         keeper: Keeper,
     ) -> Pins:
         """Return the pins, without their changes if they are skipped. Stored changes are never read anew."""
-        if held.read is None or _item_of(_pinned.decode(held.read)).name not in skip:
-            return held
-        return Pins(None, _encode(PinnedLog(_pinned.decode(held.read).position)))
+        if pins.read is None or _item_of(_pinned.decode(pins.read)).name not in skip:
+            return pins
+        return Pins(None, _encode(PinnedLog(_pinned.decode(pins.read).position)))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_item_of(_pinned.decode(document)),)

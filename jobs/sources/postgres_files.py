@@ -47,7 +47,7 @@ def store_snapshot(
         empties: the records first delete all rows.
     """
     fields = row_fields(source)
-    pieces, files, held = list[pa.Table](), list[PinnedFile](), 0
+    pieces, files, nbytes = list[pa.Table](), list[PinnedFile](), 0
     if empties:
         nothing = pa.table([pa.nulls(1, arrow_type(f.type)) for f in fields], [f.name for f in fields])
         pieces.append(_records(fields, nothing.columns, pa.array([TRUNCATE]), pa.nulls(1, pa.binary())))
@@ -55,10 +55,10 @@ def store_snapshot(
         columns = [_decode(source, field, text) for field, text in zip(fields, batch.columns, strict=True)]
         count = batch.num_rows
         pieces.append(_records(fields, columns, pa.repeat(pa.scalar(UPSERT), count), pa.nulls(count, pa.binary())))
-        held += batch.nbytes
-        if held >= _FILE_BYTES:
+        nbytes += batch.nbytes
+        if nbytes >= _FILE_BYTES:
             files.append(_store(source, pa.concat_tables(pieces), position, first + len(files), keeper))
-            pieces, held = [], 0
+            pieces, nbytes = [], 0
     if pieces:
         files.append(_store(source, pa.concat_tables(pieces), position, first + len(files), keeper))
     return tuple(files)

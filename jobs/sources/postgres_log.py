@@ -151,7 +151,7 @@ class Log:
     def truncates(self, oid: int, after: int, until: int) -> bool:
         """Return whether one of these transactions truncates a table."""
         wanted = (self.commit_ends > after) & (self.commit_ends <= until)
-        return any(oid in self._truncated(int(m)) for m in np.flatnonzero((self._kinds == ord("T")) & wanted))
+        return any(oid in self._truncated_relations(int(m)) for m in np.flatnonzero((self._kinds == ord("T")) & wanted))
 
     def relations_in(self, oid: int, after: int, until: int) -> list[LoggedRelation]:
         """Return the descriptions of a table under which these transactions changed rows of it."""
@@ -163,7 +163,9 @@ class Log:
         versions = [relation for relation in self.relations if relation.oid == oid]
         rows = np.flatnonzero(np.isin(self._kinds, np.frombuffer(b"IUD", np.uint8)) & wanted)
         mine = rows[self._int32_at(self._starts[rows] + 1) == oid]
-        truncations = [m for m in np.flatnonzero((self._kinds == ord("T")) & wanted) if oid in self._truncated(int(m))]
+        truncations = [
+            m for m in np.flatnonzero((self._kinds == ord("T")) & wanted) if oid in self._truncated_relations(int(m))
+        ]
         mine = np.sort(np.concatenate([mine, truncations]).astype(np.int64))
         version = np.searchsorted([relation.first for relation in versions], mine) - 1
         parts = ((relation, mine[version == number]) for number, relation in enumerate(versions))
@@ -278,7 +280,7 @@ class Log:
             at += 8
         return LoggedRelation(oid, tuple(columns), message)
 
-    def _truncated(self, message: int) -> tuple[int, ...]:
+    def _truncated_relations(self, message: int) -> tuple[int, ...]:
         """The relations of a truncation."""
         at = int(self._starts[message])
         (count,) = self._int32_at(np.array([at + 1]))

@@ -134,9 +134,11 @@ class SlotPlace:
 
 def place_of(source: CreateSource) -> SlotPlace:
     """Return the place of a source."""
-    given = (f"{name}={source.options[name]}" for name in CONNECTION if name in source.options and name != "password")
+    connection = (
+        f"{name}={source.options[name]}" for name in CONNECTION if name in source.options and name != "password"
+    )
     slot = source.options[SLOT]
-    return SlotPlace(" ".join(given), slot, source.options.get(PUBLICATION, slot))
+    return SlotPlace(" ".join(connection), slot, source.options.get(PUBLICATION, slot))
 
 
 def table_of(source: CreateSource) -> tuple[str, str]:
@@ -493,9 +495,9 @@ class _Pieces:
     def read(self, size: int) -> bytes:
         if len(self._left) < size:
             self._fill(size)
-        given = bytes(self._left[:size])
+        data = bytes(self._left[:size])
         del self._left[:size]
-        return given
+        return data
 
     def close(self) -> None: ...
 
@@ -564,17 +566,17 @@ def open_database(source: CreateSource, timeout_s: int | None = None) -> Iterato
 
     from tussock.jobs.postgres.connection import open_connection
 
-    given = {name: value for name, value in resolve_references(source, CONNECTION).items() if value}
+    parameters = {name: value for name, value in resolve_references(source, CONNECTION).items() if value}
     if timeout_s is not None:
-        given["connect_timeout"] = str(timeout_s)
-    address = make_conninfo("", **given)
+        parameters["connect_timeout"] = str(timeout_s)
+    address = make_conninfo("", **parameters)
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(open_connection(address, autocommit=True))
             settings = ", ".join("set_config(%s, %s, false)" for _ in _SETTINGS)
             connection.execute(f"SELECT {settings}", [text for pair in _SETTINGS.items() for text in pair])
         except psycopg.Error as err:
-            shown, user = place_of(source).shown, given.get("user", "USER")
+            shown, user = place_of(source).shown, parameters.get("user", "USER")
             raise connection_error(source.name, shown, user, table_text(source), err) from err
         yield Database(source, connection, address)
 

@@ -68,7 +68,7 @@ class ChangedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedFiles:
     """The listed files compared with the taken ones.
 
     Args:
@@ -84,7 +84,7 @@ class Compared:
     unfinished: tuple[PinnedFile, ...] = ()
 
 
-def compare_listing(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
+def compare_listing(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> ComparedFiles:
     """Find the new files, and files that changed since they were taken.
 
     A new file of 0 bytes contains no rows, and is not new here: many writers create a file and fill it later. It is
@@ -117,7 +117,7 @@ def compare_listing(listed: Sequence[ListedFile], taken: StorageTable | None, fi
     changed = tuple(_changed_files(other))
     first = next_number(taken, first_number) if new or changed or unfinished else first_number
     numbered = tuple(_listed_now(r, number) for number, r in enumerate(new, start=first))
-    return Compared(numbered, changed, first + len(numbered), unfinished)
+    return ComparedFiles(numbered, changed, first + len(numbered), unfinished)
 
 
 def _unfinished_files(recorded: pa.Table) -> tuple[PinnedFile, ...]:

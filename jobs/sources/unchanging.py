@@ -155,7 +155,7 @@ class ChangingRows(UnchangingInput):
     def revise(
         self,
         source: CreateSource,
-        held: Pins,
+        pins: Pins,
         taken: StorageTable | None,
         skip: Sequence[str],
         repin: Sequence[str],
@@ -163,7 +163,7 @@ class ChangingRows(UnchangingInput):
     ) -> Pins:
         """See SourcePinner. Returns the same pins."""
         self.refuse_skip(source, skip)
-        return held
+        return pins
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         """See SourcePinner. Returns None: the changes between two versions belong together."""

@@ -68,9 +68,9 @@ def canonical_variants(array: pa.StructArray) -> pa.StructArray:
 
 def _canonical(value: Value, metadata: bytes) -> tuple[Value, bytes]:
     own, used = _names_in(metadata), _Names()
-    _copied(value, 0, own, used)
+    _copy_value(value, 0, own, used)
     names = _Names(sorted(used.ids, key=_order))
-    return _copied(value, 0, own, names), names.metadata()
+    return _copy_value(value, 0, own, names), names.metadata()
 
 
 class _Names:
@@ -173,15 +173,18 @@ def _elements_of(value: bytes, at: int) -> list[int]:
 _SIZES = (0, 0, 0, 1, 2, 4, 8, 8, 5, 9, 17, 4, 8, 8, 4, -1, -1, 8, 8, 8, 16)
 
 
-def _copied(value: bytes, at: int, own: Sequence[str], names: _Names) -> Value:
+def _copy_value(value: bytes, at: int, own: Sequence[str], names: _Names) -> Value:
     """Copy one value out of another variant's bytes, with its names renumbered. Raises IndexError."""
     basic = value[at] & 3
     if basic == _OBJECT:
         return _object_of(
-            [(own[id], names.id_of(own[id]), _copied(value, start, own, names)) for id, start in _fields_of(value, at)]
+            [
+                (own[id], names.id_of(own[id]), _copy_value(value, start, own, names))
+                for id, start in _fields_of(value, at)
+            ]
         )
     if basic == _ARRAY:
-        return _array_of([_copied(value, start, own, names) for start in _elements_of(value, at)])
+        return _array_of([_copy_value(value, start, own, names) for start in _elements_of(value, at)])
     if basic == _SHORT_TEXT:
         size = value[at] >> 2
     else:

@@ -154,7 +154,7 @@ def driver_address(context: SparkContext) -> tuple[str, str]:
     return str(context.getConf().get("spark.driver.bindAddress", host)), host
 
 
-def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
+def join_spark(session: SparkSession | None = None) -> tuple[SparkSession, bool]:
     """Use this process's Spark application: the one of `given`, the running one, or a new one.
 
     Returns: the Spark session, and whether to call `leave_spark` later. Applications that the caller started are not
@@ -163,8 +163,8 @@ def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
     Raises ConnectSessionError.
     """
     with _application_lock:
-        is_new = given is None and SparkContext._active_spark_context is None
-        spark = build_spark() if given is None else require_classic(given)
+        is_new = session is None and SparkContext._active_spark_context is None
+        spark = build_spark() if session is None else require_classic(session)
         if is_new:
             _users.context, _users.count = spark.sparkContext, 0
         if spark.sparkContext is not _users.context:

@@ -40,7 +40,7 @@ class _Flow:
     columns: tuple[str, ...]
 
     def select(self) -> str:
-        selected, keys = self._chosen(self.flow.columns), self._named(self.flow.keys)
+        selected, keys = self._choose_columns(self.flow.columns), self._named_columns(self.flow.keys)
         for key in self.flow.keys:
             if self._find(key) not in selected:
                 reason = f"COLUMNS omits {key.name!r}, but the rows of the target are identified by KEYS"
@@ -77,7 +77,7 @@ class _Flow:
             quote_name(c) if c in keys else f"{places.get(c, f'__newest.{quote_name(c)}')} AS {quote_name(c)}"
             for c in selected
         ]
-        key = _listed(keys)
+        key = _list_columns(keys)
         return (
             f"WITH changes AS ({self._changes(selected)}),\n"
             f"newest AS (SELECT {key}, {f',{chr(10)}  '.join(newest)}\n  FROM changes GROUP BY {key})\n"
@@ -87,7 +87,7 @@ class _Flow:
     def _newest_snapshot(self, selected: list[str], keys: list[str], others: list[str]) -> str:
         """The rows of the newest snapshot. If it has a key twice, the later position counts."""
         row = [quote_name(c) if c in keys else f"__newest.{quote_name(c)} AS {quote_name(c)}" for c in selected]
-        key = _listed(keys)
+        key = _list_columns(keys)
         return (
             f"WITH changes AS ({self._changes(selected)}),\n"
             f"newest AS (SELECT {key}, max_by({_struct([_DELETES, *others])}, {_SEQUENCE}) AS __newest\n"
@@ -108,7 +108,7 @@ class _Flow:
         truncates = self.flow.truncate_when is not None
         by_key = _window(keys, f"{_SEQUENCE}, {_RANK}" if truncates else _SEQUENCE)
         changes = self._truncated_changes(selected, keys) if truncates else f"changes AS ({self._changes(selected)})"
-        values = [self._filled(c, by_key) if c in filled else quote_name(c) for c in selected]
+        values = [self._fill_column(c, by_key) if c in filled else quote_name(c) for c in selected]
         return (
             f"WITH {changes},\n"
             f"ordered AS (SELECT {', '.join([*values, *([_RANK] if truncates else [])])}, {_SEQUENCE}, {_DELETES},\n"
@@ -117,13 +117,14 @@ class _Flow:
             f"{_differs(tracked, by_key)}) AS {_HEAD}\n"
             f"  FROM ordered WHERE NOT {_NEXT} <=> {_SEQUENCE}),\n"
             f"{self._runs(by_key, f'{_HEAD} OR {_DELETES}')}\n"
-            f"SELECT {_listed(selected)}, {START_AT}, {_NEXT} AS {END_AT} FROM runs WHERE {_LAST} AND NOT {_DELETES}"
+            f"SELECT {_list_columns(selected)}, {START_AT}, {_NEXT} AS {END_AT} FROM runs "
+            f"WHERE {_LAST} AND NOT {_DELETES}"
         )
 
     def _snapshot_intervals(self, selected: list[str], keys: list[str], tracked: list[str]) -> str:
         """As `_intervals`. A key that the next snapshot lacks ends there: its next row does not continue the run."""
         by_key = _window(keys)
-        names = _listed(selected)
+        names = _list_columns(selected)
         gap = f"NOT lag({_NEXT}) OVER {by_key} <=> {_SEQUENCE}"
         return (
             f"WITH changes AS ({self._changes(selected)}),\n"
@@ -145,7 +146,7 @@ class _Flow:
             f"  coalesce(lead({begins}) OVER {by_key}, true) AS {_LAST} FROM single)"
         )
 
-    def _filled(self, column: str, by_key: str) -> str:
+    def _fill_column(self, column: str, by_key: str) -> str:
         """The newest value of a column since the last delete, up to this change."""
         name = quote_name(column)
         return (
@@ -156,14 +157,14 @@ class _Flow:
     def _truncated_changes(self, selected: list[str], keys: list[str]) -> str:
         """The changes of the keys, and for each key a delete per truncation. `_RANK` orders those of one sequence."""
         assert self.flow.truncate_when is not None
-        key, sequence = _listed(keys), self._text(self.flow.sequence)
+        key, sequence = _list_columns(keys), self._text(self.flow.sequence)
         empty = [f"truncated.{quote_name(c)}" if c in keys else f"NULL AS {quote_name(c)}" for c in selected]
         return (
             f"own_changes AS ({self._changes(selected)}),\n"
             f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM own_changes)\n"
             f"  CROSS JOIN (SELECT DISTINCT {sequence} AS {_SEQUENCE} FROM {sql_name(self.flow.source)}\n"
             f"    WHERE {self._text(self.flow.truncate_when)} AND {sequence} IS NOT NULL)),\n"
-            f"changes AS (SELECT {_listed(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM own_changes\n"
+            f"changes AS (SELECT {_list_columns(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM own_changes\n"
             f"  UNION ALL SELECT {', '.join(empty)}, {_SEQUENCE}, true, 0 FROM truncated)"
         )
 
@@ -175,7 +176,7 @@ class _Flow:
         With type 1, without the changes before the newest truncation.
         """
         flow, sequence = self.flow, self._text(self.flow.sequence)
-        relation, keys = sql_name(flow.source), self._named(flow.keys)
+        relation, keys = sql_name(flow.source), self._named_columns(flow.keys)
         deletes = "false" if flow.delete_when is None else f"coalesce({self._text(flow.delete_when)}, false)"
         conditions = [f"{quote_name(k)} IS NOT NULL" for k in keys] + [f"{sequence} IS NOT NULL"]
         if flow.truncate_when is not None:
@@ -185,7 +186,7 @@ class _Flow:
                 newest = f"SELECT max({sequence}) FROM {relation} WHERE {truncates}"
                 conditions.append(f"coalesce({sequence} >= ({newest}), true)")
         return (
-            f"SELECT {_listed(selected)}, {sequence} AS {_SEQUENCE}, {deletes} AS {_DELETES}\n"
+            f"SELECT {_list_columns(selected)}, {sequence} AS {_SEQUENCE}, {deletes} AS {_DELETES}\n"
             f"  FROM {relation} WHERE {' AND '.join(conditions)}"
         )
 
@@ -202,7 +203,7 @@ class _Flow:
         reason = f"{column.name!r} is no column of {self.flow.source!r}; its columns: {', '.join(self.columns)}"
         raise sql_error(self.source, column.offset, reason)
 
-    def _named(self, columns: Sequence[WrittenColumn]) -> list[str]:
+    def _named_columns(self, columns: Sequence[WrittenColumn]) -> list[str]:
         names = list[str]()
         for column in columns:
             if (name := self._find(column)) in names:
@@ -210,11 +211,11 @@ class _Flow:
             names.append(name)
         return names
 
-    def _chosen(self, choice: ColumnChoice | None) -> list[str]:
+    def _choose_columns(self, choice: ColumnChoice | None) -> list[str]:
         """The chosen columns of the source, in its order."""
         if choice is None:
             return list(self.columns)
-        names = self._named(choice.columns)
+        names = self._named_columns(choice.columns)
         return [c for c in self.columns if (c in names) != choice.all_except]
 
     def _among(self, choice: ColumnChoice, others: list[str]) -> list[str]:
@@ -223,19 +224,19 @@ class _Flow:
         if stray is not None and not choice.all_except:
             reason = f"column {stray.name!r} is a key, or COLUMNS omits it; expected among: {', '.join(others)}"
             raise sql_error(self.source, stray.offset, reason)
-        return [c for c in self._chosen(choice) if c in others]
+        return [c for c in self._choose_columns(choice) if c in others]
 
 
-def _listed(columns: Sequence[str]) -> str:
+def _list_columns(columns: Sequence[str]) -> str:
     return ", ".join(map(quote_name, columns))
 
 
 def _struct(columns: Sequence[str]) -> str:
-    return f"struct({_listed(columns)})"
+    return f"struct({_list_columns(columns)})"
 
 
 def _window(keys: Sequence[str], order: str = _SEQUENCE) -> str:
-    return f"(PARTITION BY {_listed(keys)} ORDER BY {order})"
+    return f"(PARTITION BY {_list_columns(keys)} ORDER BY {order})"
 
 
 def _running(by_key: str) -> str:

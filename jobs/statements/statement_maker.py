@@ -220,10 +220,12 @@ class StatementMaker:
                 if isinstance(rows, BoundInsert):
                     insert = self._writer.store_insert(rows.table, rows.rows)
                     return ToLog(CreateTableAs(table, insert.rows, insert.object))
-                made = self._insert_of_select(waiting(), rows)
-                selected = made.statement
+                insert_to_log = self._insert_of_select(waiting(), rows)
+                selected = insert_to_log.statement
                 assert isinstance(selected, Insert)
-                return replace(made, statement=CreateTableAs(table, selected.rows, selected.object, selected.after))
+                return replace(
+                    insert_to_log, statement=CreateTableAs(table, selected.rows, selected.object, selected.after)
+                )
             case BoundChange():
                 word = bound.statement.split(maxsplit=1)[0].upper()
                 if word != "DELETE":

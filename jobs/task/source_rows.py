@@ -56,7 +56,7 @@ class SourceRows:
         pieces, apart = list[pa.Table](), list[pa.Table]()
         with ExitStack() as stack:
             matchers = {meets: stack.enter_context(RowMatcher(self.compared)) for meets in self.groups}
-            for piece in self._counted(new):
+            for piece in self._count_rows(new):
                 self.new_rows += piece.num_rows
                 file = self._file_of_piece(piece)
                 if file is None or file.meets < 0:
@@ -69,7 +69,7 @@ class SourceRows:
         none = empty_chunk(self.types)
         rest = map(self._with_kept_ids, apart) if self._has_row_ids else _difference_of(apart, self.compared)
         changes = pa.concat_tables([none, *rest, *matched])
-        taken = list(self._counted(old)) if self.parts else []
+        taken = list(self._count_rows(old)) if self.parts else []
         return changes, {
             part: pa.concat_tables(
                 [
@@ -85,7 +85,7 @@ class SourceRows:
     def _has_row_ids(self) -> bool:
         return len(self.types) > self.compared
 
-    def _counted(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    def _count_rows(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for piece in pieces:
             self.read_rows, self.read_bytes = self.read_rows + piece.num_rows, self.read_bytes + piece.nbytes
             yield piece

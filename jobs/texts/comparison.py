@@ -106,16 +106,16 @@ def comparison_markdown(comparison: StoreDifference, time_zone: str) -> str:
             lines.append(f"| {_code(view.name)} | {counts} | {rows_after} | {columns} |")
         lines.append("")
     for view in differing:
-        lines += [f"<details><summary><b>{_marked(view.name)}</b>: {counts_text(view)}</summary>", ""]
-        lines += [f"* {_marked(note)}" for note in notes_of(view)]
+        lines += [f"<details><summary><b>{_escape_cell(view.name)}</b>: {counts_text(view)}</summary>", ""]
+        lines += [f"* {_escape_cell(note)}" for note in notes_of(view)]
         lines += ["", *_sample_table(view, time_zone), "</details>", ""]
-    lines += [f"* {_marked(line)}" for line in _other_lines(comparison, equal)]
+    lines += [f"* {_escape_cell(line)}" for line in _other_lines(comparison, equal)]
     return "\n".join(lines) + "\n"
 
 
 def _column_cells(view: RelationDifference) -> Iterator[str]:
     """The columns that differ, in Markdown: by type, in one side only, and by the values of some rows."""
-    yield from (f"{_code(c.name)} {_marked(c.before)} → {_marked(c.after)}" for c in view.retyped_columns)
+    yield from (f"{_code(c.name)} {_escape_cell(c.before)} → {_escape_cell(c.after)}" for c in view.retyped_columns)
     yield from (f"{_code(name)} new" for name in view.added_columns)
     yield from (f"{_code(name)} dropped" for name in view.dropped_columns)
     yield from (f"{_code(c.name)} {c.rows:,}" for c in view.columns)
@@ -199,21 +199,21 @@ def _sample_table(view: RelationDifference, time_zone: str) -> Iterator[str]:
         yield f"{view.samples.num_rows} sample rows {HINT}"
         return
     header, rows = sample_cells(view, time_zone)
-    yield "| " + " | ".join(_marked(cell) for cell in header) + " |"
+    yield "| " + " | ".join(_escape_cell(cell) for cell in header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
-        yield "| " + " | ".join(_marked(_shortened(cell)) for cell in row) + " |"
+        yield "| " + " | ".join(_escape_cell(_shorten_cell(cell)) for cell in row) + " |"
     yield ""
 
 
-def _shortened(cell: str) -> str:
+def _shorten_cell(cell: str) -> str:
     return cell if len(cell) <= _MOST_CELL else f"{cell[:_MOST_CELL]}…"
 
 
-def _marked(text: str) -> str:
+def _escape_cell(text: str) -> str:
     """Text in a cell of Markdown."""
     return text.translate(_IN_MARKDOWN)
 
 
 def _code(text: str) -> str:
-    return "".join(("`", _marked(text), "`"))
+    return "".join(("`", _escape_cell(text), "`"))

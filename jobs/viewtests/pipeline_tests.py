@@ -125,7 +125,9 @@ class ViewTests:
         if self._catalog is None:
             there = replace(self.pipeline, sql=tuple(path for path in self.pipeline.sql if path.exists()))
             cache_file = self.pipeline.folder.parent.parent / ".tussock" / self.pipeline.name / "tests.json"
-            files = BoundFiles(self.pipeline.time_zone, __version__, cache_file, self._started, self.pipeline.schema)
+            files = BoundFiles(
+                self.pipeline.time_zone, __version__, cache_file, self._start_spark, self.pipeline.schema
+            )
             self._catalog = files.bind_catalog(there.read_scripts())
         return self._catalog
 
@@ -192,11 +194,11 @@ class ViewTests:
         def on_spark() -> LevelRunner:
             from tussock.jobs.driver.spark_runner import SparkRunner
 
-            return SparkRunner(self._started())
+            return SparkRunner(self._start_spark())
 
         return AutoRunner(on_spark, lambda: False, workers=1)
 
-    def _started(self) -> "SparkSession":
+    def _start_spark(self) -> "SparkSession":
         if self._spark is None:
             self.progress("starting Spark")
             self._spark = self._stack.enter_context(spark_of(self.pipeline, "test"))
@@ -232,7 +234,7 @@ class ViewTests:
             from tussock.jobs.spark.collected import collect_rows
             from tussock.jobs.spark.session import sql_session
 
-            session = sql_session(self._started(), store_zone(at.meta))
+            session = sql_session(self._start_spark(), store_zone(at.meta))
             return plain_rows(collect_rows(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
 
         def rows() -> Iterator[Row]:

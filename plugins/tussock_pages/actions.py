@@ -37,11 +37,11 @@ from tussock_pages.page import page
 from tussock_pages.stores import SeenStore, name_in
 
 
-async def _sent(request: Request) -> FormData:
+async def _read_form(request: Request) -> FormData:
     return await request.form()
 
 
-Form = Annotated[FormData, Depends(_sent)]
+Form = Annotated[FormData, Depends(_read_form)]
 STARTS_RUNS = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
 router = APIRouter(dependencies=[READS_RUNS])
 _dag_bag = create_dag_bag()
@@ -88,7 +88,7 @@ def _text(form: Mapping[str, Any], name: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _required(form: FormData, name: str) -> str:
+def _require_field(form: FormData, name: str) -> str:
     if not (value := _text(form, name)):
         raise HTTPException(422, f"Choose a {name}.")
     return value
@@ -101,14 +101,14 @@ ACTIONS = (
         "epoch",
         "Pause a view",
         "From the next epoch on, the view and the views that read it keep their rows unchanged.",
-        lambda form: {"pause": [_required(form, "view")]} | _interval(form),
+        lambda form: {"pause": [_require_field(form, "view")]} | _interval(form),
     ),
     PageAction(
         "restate",
         "epoch",
         "Restate a source",
         "Remove the rows that a source took earlier, and insert the current rows of its files.",
-        lambda form: {"restate": _required(form, "source")} | _restated(form),
+        lambda form: {"restate": _require_field(form, "source")} | _restated_input(form),
     ),
     PageAction(
         "deploy",
@@ -122,7 +122,7 @@ ACTIONS = (
         "deploy",
         "Resume a view",
         "Rebuild a paused view. Readers see its old rows until the rebuild is complete.",
-        lambda form: {"resume": [_required(form, "view")]},
+        lambda form: {"resume": [_require_field(form, "view")]},
     ),
     PageAction(
         "upkeep",
@@ -158,7 +158,7 @@ def _units(form: Mapping[str, Any]) -> dict[str, Any]:
     return {"units": int(text)}
 
 
-def _restated(form: FormData) -> dict[str, Any]:
+def _restated_input(form: FormData) -> dict[str, Any]:
     file, interval = _text(form, "file"), _interval(form)
     if bool(file) == bool(interval):
         raise HTTPException(422, "Enter either the path of a taken file or an interval.")

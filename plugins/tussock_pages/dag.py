@@ -153,7 +153,9 @@ def views(
     kept: tuple[ViewFacts, ...] = ()
     rows: tuple[ViewRow, ...] = ()
     if status is not None:
-        kept = store.of_look(("named", Same(status), named, order), lambda: _named(status.views, named, order))
+        kept = store.of_look(
+            ("named", Same(status), named, order), lambda: _views_with_text(status.views, named, order)
+        )
         first = (page_number - 1) * RELATIONS_A_PAGE
         shown = kept[first : first + RELATIONS_A_PAGE]
         rows = store.of_look(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
@@ -198,7 +200,7 @@ def graph_page(
     known = {node.name for node in nodes}
     head, sizes = head_of(store, dag_id, user, session), _states(store)
     if focus not in known and (focus or total > MOST_BOXES):
-        listed = _listed(nodes, sizes, focus)
+        listed = _list_nodes(nodes, sizes, focus)
         first = (page_number - 1) * NODES_A_PAGE
         return page(
             request,
@@ -292,7 +294,7 @@ def _states(store: SeenStore) -> Mapping[str, RelationState]:
     return store.at_version("relations", lambda _, version: {s.name: s for s in relation_states(version)})
 
 
-def _named(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
+def _views_with_text(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
     """The views and tables with a text in their names, in an order."""
     matching = [view for view in all_views if named.lower() in view.view]
 
@@ -315,7 +317,7 @@ def _named(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tupl
     return tuple(sorted(matching, key=key))
 
 
-def _listed(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], named: str) -> tuple[GraphRow, ...]:
+def _list_nodes(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], named: str) -> tuple[GraphRow, ...]:
     """The nodes with a text in their names; nodes that do not follow their inputs come first."""
     readers = Counter(read for node in nodes for read in node.reads)
     matching = [node for node in nodes if named.lower() in node.name]

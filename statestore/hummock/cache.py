@@ -22,7 +22,7 @@ def block_cache_bytes(memory: int) -> int:
     return max(LEAST_BYTES, min(MOST_BYTES, memory // _SHARE))
 
 
-class Sized(Protocol):
+class SizedValue(Protocol):
     """A cacheable value that reports its memory."""
 
     @property
@@ -31,7 +31,7 @@ class Sized(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", bound=SizedValue)
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class BlockCache:
     def __init__(self, capacity: int = DEFAULT_CAPACITY_BYTES) -> None:
         self.capacity = capacity
         self.counts = CacheCounts()
-        self._entries: OrderedDict[Hashable, tuple[Sized, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[SizedValue, int]] = OrderedDict()
         self._bytes = 0
         self._lock = new_lock()
 
@@ -94,14 +94,14 @@ class BlockCache:
         with self._lock:
             return list(self._entries)
 
-    def put(self, key: Hashable, value: Sized) -> None:
+    def put(self, key: Hashable, value: SizedValue) -> None:
         """Store or replace an entry, and evict the least recently used ones beyond the capacity.
 
         A value larger than the capacity is not stored.
         """
         self.put_each([(key, value)])
 
-    def put_each(self, entries: Sequence[tuple[Hashable, Sized]]) -> None:
+    def put_each(self, entries: Sequence[tuple[Hashable, SizedValue]]) -> None:
         """`put` for many entries."""
         sized = [(key, value, value.nbytes) for key, value in entries]
         with self._lock:

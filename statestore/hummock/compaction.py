@@ -108,7 +108,7 @@ def plan_merge(
 
     Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
-    names = {name for given in task.inputs for name in given.ssts}
+    names = {name for input in task.inputs for name in input.ssts}
     inputs = _inputs_by_level(version, task)
     dropped = dropped_tables(version, readable)
     undisturbed = () if rewrite else _find_undisturbed(inputs, task.target, dropped, target_bytes)

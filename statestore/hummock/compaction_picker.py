@@ -161,7 +161,7 @@ def _list_candidates(
 
 def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: int) -> Iterator[Pick]:
     runs = l0_runs(version)
-    taken = {name for task in version.tasks for given in task.inputs for name in given.ssts}
+    taken = {name for task in version.tasks for input in task.inputs for name in input.ssts}
     free = [not any(sst.name in taken for sst in run) for run in runs]
     size, below = sum(sst.size for sst in version.levels[0]), sum(level_bytes(version)[1:])
     score = max(len(runs) / options.l0_runs, size / options.base_bytes)
@@ -338,7 +338,7 @@ def _make_plan(version: HummockVersion, target: int, *inputs: tuple[int, Sequenc
     """The plan for the SSTs of some levels, ascending; levels may have none."""
     taken = [(LevelInput(level, tuple(sst.name for sst in ssts)), ssts) for level, ssts in inputs if ssts]
     ranges = tuple(hull_of(ssts) for _, ssts in taken) if has_pages(version) else ()
-    return CompactionPlan(tuple(given for given, _ in taken), target, ranges)
+    return CompactionPlan(tuple(input for input, _ in taken), target, ranges)
 
 
 def _is_acceptable(version: HummockVersion, pick: Pick) -> bool:

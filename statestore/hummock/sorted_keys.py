@@ -502,12 +502,12 @@ def successors(prefixes: pa.Array) -> pa.Array:
         last[full] -= 1
     raised = data.copy()
     raised[last] += 1
-    kept = last - starts + 1
-    offsets = np.concatenate([[0], np.cumsum(kept)])
+    lengths = last - starts + 1
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
     if offsets[-1] < len(data):
-        raised = raised[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], kept)]
+        raised = raised[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)]
     return pa.Array.from_buffers(
-        pa.binary(), len(kept), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)]
+        pa.binary(), len(lengths), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)]
     )
 
 

@@ -377,7 +377,7 @@ class FilterArena:
 class SstReader:
     """An opened SST: its verified indexes, and other data that was read with them."""
 
-    def __init__(self, info: SstInfo, held: bytes) -> None:
+    def __init__(self, info: SstInfo, footer: bytes) -> None:
         """Parse the footer.
 
         Args:
@@ -389,11 +389,11 @@ class SstReader:
                 flipped bit.
         """
         self.info, self.name = info, info.name
-        self._held, self._held_from = memoryview(held), info.size - len(held)
-        if len(held) != info.footer_size:
-            raise DamagedSstError(info.name, "its footer", f"{len(held)} bytes", f"{info.footer_size} bytes")
+        self._held, self._held_from = memoryview(footer), info.size - len(footer)
+        if len(footer) != info.footer_size:
+            raise DamagedSstError(info.name, "its footer", f"{len(footer)} bytes", f"{info.footer_size} bytes")
         self.tail = tail = Tail.decode(info.name, self._held[-TAIL_SIZE:])
-        index = self._held[max(0, len(held) - TAIL_SIZE - tail.index_len) : len(held) - TAIL_SIZE]
+        index = self._held[max(0, len(footer) - TAIL_SIZE - tail.index_len) : len(footer) - TAIL_SIZE]
         self.index_offset = info.size - TAIL_SIZE - tail.index_len
         require_crc(
             info.name, f"its index, bytes {self.index_offset} to {info.size - TAIL_SIZE}", index, tail.index_crc

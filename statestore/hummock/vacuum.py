@@ -92,7 +92,7 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
     names = frozenset[str]().union(*in_use.ssts)
     garbage: list[Garbage] = []
     unknown: list[str] = []
-    kept = kept_bytes = pending = 0
+    kept_count = kept_bytes = pending = 0
     for count, stored_object in enumerate(meta.objects.list(DATA), 1):
         if count % 100_000 == 0:
             progress(f"{count:,} objects checked, {len(garbage):,} to remove")
@@ -100,7 +100,7 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
         if reason:
             garbage.append(Garbage(stored_object.name, stored_object.size, reason))
             continue
-        kept, kept_bytes = kept + 1, kept_bytes + stored_object.size
+        kept_count, kept_bytes = kept_count + 1, kept_bytes + stored_object.size
         if origin_of(stored_object.name) is None:
             unknown.append(stored_object.name)
         elif stored_object.name not in names:
@@ -131,9 +131,9 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
         version.id,
         len(garbage),
         "found" if dry_run else "removed",
-        kept,
+        kept_count,
     )
-    return VacuumReport(version.id, tuple(garbage), not dry_run, kept, kept_bytes, pending, tuple(unknown))
+    return VacuumReport(version.id, tuple(garbage), not dry_run, kept_count, kept_bytes, pending, tuple(unknown))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,13 +98,13 @@ class Readers:
             warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, reason), stacklevel=3)
             yield version
             return
-        kept = _Kept(self._objects, pin, lease_ms, self._clock_ms)
+        renewal = _Kept(self._objects, pin, lease_ms, self._clock_ms)
         try:
             yield self._versions.read_version(pin.version)
         finally:
             try:
-                if kept.process.is_here:  # a child that leaves the block must not end its parent's read
-                    drop_pin(self._objects, kept.stop_renewing())
+                if renewal.process.is_here:  # a child that leaves the block must not end its parent's read
+                    drop_pin(self._objects, renewal.stop_renewing())
             except AccessDeniedError as err:  # The pin stays until its lease expires.
                 warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
 

@@ -54,11 +54,11 @@ class KnownRun:
     def _sample_use(self) -> npt.NDArray[np.uint64]:
         return self.used[:: max(1, len(self) // _SAMPLE)]
 
-    def filter_keys(self, kept: Mask) -> "KnownRun":
+    def filter_keys(self, mask: Mask) -> "KnownRun":
         """The run with only the keys in the mask."""
-        chosen = pa.array(kept)
+        chosen = pa.array(mask)
         rows = self.rows.filter(chosen).combine_chunks()
-        return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[kept], rows, self.used[kept])
+        return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[mask], rows, self.used[mask])
 
     def places_of(self, keys: pa.BinaryArray) -> "Places":
         """Find `keys` in this run. Cost: a binary search per key; cheapest if the keys ascend."""

@@ -32,8 +32,8 @@ PARTICIPLES = frozenset(
     ]
 )
 #: The largest shares of all functions, in percent.
-MOST_LONE_PARTICIPLES = 1.0
-MOST_OF_ONE_WORD = 30.0
+MOST_LONE_PARTICIPLES = 0.6
+MOST_OF_ONE_WORD = 15.0
 
 
 def function_names(text: str) -> list[str]:
