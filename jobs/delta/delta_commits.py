@@ -18,6 +18,7 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,12 @@ def write_checkpoint(location: "Location", folder: str, version: int) -> None:
     wanted += [name for checkpoint in checkpoints[:1] for name in checkpoint]
     with TemporaryFolder("checkpoint") as copy, ThreadPoolExecutor(_PARALLEL) as pool:
         local = LocalObjectStore(Path(copy))
-        list(pool.map(lambda name: local.put(f"{LOG}/{name}", objects.get(log + name)), wanted))
+
+        def copy_entry(name: str) -> None:
+            with suppress(ObjectNotFoundError):  # a cleanup has removed it since the listing, such as an old sidecar
+                local.put(f"{LOG}/{name}", objects.get(log + name))
+
+        list(pool.map(copy_entry, wanted))
         DeltaTable(copy).create_checkpoint()
         for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):  # the hint comes last
             objects.put(log + name, local.get(f"{LOG}/{name}"))

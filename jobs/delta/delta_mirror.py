@@ -6,10 +6,11 @@ to the entries of a local table, or copies of the objects in a bucket.
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tussock.statestore.local_disk import TemporaryFolder
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.open import open_bucket
 
 _ROWS = ".parquet"
@@ -46,4 +47,5 @@ def _copy_object(store: ObjectStore, name: str, folder: Path) -> None:
     file = folder / name
     if not name.endswith("/") and file.resolve().is_relative_to(folder.resolve()):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(store.get(name))
+        with suppress(ObjectNotFoundError):  # a cleanup of the log has removed it since the listing
+            file.write_bytes(store.get(name))

@@ -3,7 +3,7 @@
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +13,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.jobs.sinks.shop import Shop, in_order, read_back
-from tussock.jobs.delta.delta_commits import read_adds
+from tussock.jobs.delta import delta_mirror
+from tussock.jobs.delta.checkpoints import SIDECARS
+from tussock.jobs.delta.delta_commits import LOG, read_adds, write_checkpoint
+from tussock.jobs.delta.location import Location
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.sinks.publication import tidy_tables
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.hdfs import HdfsAddress
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 _ID = str(uuid.UUID(int=7))
@@ -113,3 +118,27 @@ def test_upkeep_keeps_the_files_of_a_published_table(tmp_path: Path, write: Call
     shop.commit()
     shop.publish()
     assert read_back(table) == in_order(shop.model()["orders"])
+
+
+class _Cleaned(LocalObjectStore):
+    """Lists an entry of the log that is gone when it is read."""
+
+    gone = f"{LOG}/{SIDECARS}/old.parquet"
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        yield from super().list(prefix, start_after)
+        folder = prefix.partition(LOG)[0]
+        yield ObjectInfo(folder + self.gone, 1, "", 1)
+
+
+def test_an_entry_that_is_removed_after_the_listing_stops_neither_a_checkpoint_nor_a_copy_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        write_deltalake(tmp_path / "t", pa.table({"id": [n]}), mode="append")
+    address = HdfsAddress("server")
+    write_checkpoint(Location("hdfs://server", address, _Cleaned(tmp_path)), "t", 2)
+    assert (tmp_path / "t" / LOG / f"{2:020}.checkpoint.parquet").exists()
+    monkeypatch.setattr(delta_mirror, "open_bucket", lambda *_: _Cleaned(tmp_path / "t"))
+    copy = delta_mirror.mirror_table("hdfs://server", "t", {}, rows=True)
+    assert DeltaTable(copy.name).to_pyarrow_table().num_rows == 3
