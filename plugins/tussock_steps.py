@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseOperator, get_parsing_context
+from airflow.sdk import DAG, BaseOperator, get_parsing_context
 
 from tussock.jobs.operations.folder import FolderEntry, definition_in, named_folder
 from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline, pipeline_names
@@ -20,6 +20,10 @@ from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
+
+
+KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify", "preview")
+"""The kinds of DAGs: the ids of a pipeline's DAGs begin with them."""
 
 
 def pipelines_folder() -> Path:
@@ -144,13 +148,40 @@ def _check_entry(entry: FolderEntry) -> FolderEntry:
     try:
         if entry.pipeline is None:
             return entry
-        if entry.pipeline.triggers.assets:
-            from tussock_triggers import schedule_of  # which imports this module
-
-            schedule_of(entry.pipeline)  # its errors
-        return FolderEntry(entry.name, _with_known_arguments(entry.pipeline))
+        _require_dags(_with_known_arguments(entry.pipeline))
+        return entry
     except PipelineError as err:
         return FolderEntry(entry.name, None, err)
+
+
+def _require_dags(pipeline: Pipeline) -> None:
+    """Require that Airflow accepts the names and settings of a pipeline's DAGs. Raises PipelineError.
+
+    Airflow removes all DAGs of a file that raises, also those of other pipelines. Cost: builds empty DAGs.
+    """
+    from tussock_defaults import run_limit, tags_of, task_defaults  # which need not be imported for other pipelines
+    from tussock_freshness import view_deadlines  # these two import this module
+    from tussock_triggers import schedule_of
+
+    ids = [f"{kind}_{pipeline.name}" for kind in KINDS]
+    ids += [f"upkeep_{pipeline.name}.{sink.title}" for sink in pipeline.publish if sink.upkeep is not None]
+    schedule = pipeline.schedule
+    try:
+        of_epochs = {
+            "schedule": schedule_of(pipeline),
+            "start_date": schedule.start if schedule else pipeline.triggers.start,
+            "dagrun_timeout": run_limit(pipeline),
+            "deadline": view_deadlines(pipeline) or None,
+        }
+        for dag_id in ids:
+            more = of_epochs if dag_id.startswith("epoch_") else {"schedule": None}
+            dag = DAG(dag_id, default_args=task_defaults(pipeline), tags=tags_of(pipeline), **more)
+            BaseOperator(task_id="task", dag=dag)
+    except PipelineError:
+        raise
+    except Exception as err:  # of Airflow, which has no common class for its refusals
+        finding = f"a name or a setting that Airflow refuses ({type(err).__name__}: {err})"
+        raise PipelineError(str(pipeline.folder / FILE), "airflow", finding, "values that its DAGs accept") from err
 
 
 def _with_known_arguments(pipeline: Pipeline) -> Pipeline:

@@ -52,7 +52,7 @@ def read_seed(path: Path, separator: str, declared: Mapping[str, str]) -> SeedFi
 
     Raises: UserFileError; ProjectError without a header.
     """
-    text = text_of(path).removeprefix("\ufeff")
+    text = text_of(path)
     header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row] or [[]]
     if not header:
         raise ProjectError(str(path), "no header", "a line with the names of the columns")

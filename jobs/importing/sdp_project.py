@@ -69,6 +69,7 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned, split_name
 from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.settings.user_files import ENCODING
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class _Reading:
         for path in self._spec.files:
             file = path_within(path, self._spec.root)
             if path.suffix == ".sql":
-                self._read_sql_file(file, path.read_text(encoding="utf-8"), late)
+                self._read_sql_file(file, path.read_text(encoding=ENCODING), late)
             else:
                 self._read_python_file(file, path, late)
         for words, scope, place, query in late:

@@ -30,6 +30,7 @@ from tussock.jobs.importing.sdp_words import (
 )
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.settings.user_files import ENCODING
 from tussock.statestore.errors import InputError
 
 QueryFunction = Callable[[], DataFrame]
@@ -109,7 +110,7 @@ class Recorder:
         module.__file__ = str(path)
         module.__dict__.update(variables)
         try:
-            exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+            exec(compile(path.read_text(encoding=ENCODING), str(path), "exec"), module.__dict__)
         except Exception as err:  # the code of the user may raise anything
             raise PythonFileError(path_within(path, self.root), describe_error(err)) from err
         finally:

@@ -177,6 +177,7 @@ from tussock.jobs.settings.schedule import (
     read_schedule,
 )
 from tussock.jobs.settings.tables import (
+    FILES,
     OTHER_PLACES,
     QUALITY_FOLDER,
     AirflowSettings,
@@ -193,7 +194,7 @@ from tussock.jobs.settings.tables import (
     UpkeepSettings,
     VerifySettings,
 )
-from tussock.jobs.settings.user_files import UserFileError, text_of
+from tussock.jobs.settings.user_files import ENCODING, UserFileError, text_of
 from tussock.jobs.settings.values import (
     SPAN,
     TABLE,
@@ -352,7 +353,7 @@ def load_pipeline(folder: Path, environment: str | None = None, home: Path | Non
     folder = folder.absolute()
     path = folder / FILE
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding=ENCODING))
     except (FileNotFoundError, NotADirectoryError):
         raise UnknownPipelineError(folder.name, str(folder.parent), pipeline_names(folder.parent)) from None
     except OSError as err:
@@ -578,7 +579,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
         limits=document.limits,
         rebalance=document.rebalance,
         freshness={view: int(v) for view, v in _entries_of("freshness", document.freshness, file)},
-        arrival=dict(_entries_of("arrival", document.arrival, file)),
+        arrival=_arrival_rules(document.arrival, file),
         alerts=document.alerts,
         airflow=document.airflow,
         pages=document.pages,
@@ -633,6 +634,16 @@ def _entries_of(table: str, entries: Mapping[str, Any], file: str) -> Iterator[t
     """Yield the entries of a table whose keys users choose, each with its checked value."""
     for name, value in entries.items():
         yield name, converted_value(value, _VALUES_BY_NAME[table], file, f"{table}.{name}")
+
+
+def _arrival_rules(entries: Mapping[str, Any], file: str) -> dict[str, ArrivalRule]:
+    rule_by_source: dict[str, ArrivalRule] = dict(_entries_of("arrival", entries, file))
+    for source, rule in rule_by_source.items():
+        least, most = rule.files
+        if not 0 <= least <= most:
+            finding = describe_value(entries[source]["expect_files"])
+            raise PipelineError(file, f"arrival.{source}.expect_files", finding, str(FILES.description))
+    return rule_by_source
 
 
 def _notifiers_of(

@@ -145,4 +145,7 @@ def _parse_moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
     if not isinstance(value, date):  # datetime is a subclass of date
         raise PipelineError(file, key, describe_value(value), "a date, e.g. 2013-01-01, or a date with a time")
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
+    try:
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
+    except OverflowError as err:  # such as 0001-01-01 east of Greenwich
+        raise PipelineError(file, key, describe_value(value), "a moment of the years 1 to 9999 in UTC") from err

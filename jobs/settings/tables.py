@@ -149,12 +149,14 @@ class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Annotated[dict[str, Any], TABLE] = {}
 
 
+FILES = Meta(description="a number of files, or a list of least and most")
+
+
 class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rules about the files of one source. None: no such rule."""
 
-    expect_files: Annotated[int | tuple[int, int], Meta(description="a number of files, or a list of two")] | None = (
-        None
-    )
+    # Without bounds of the numbers: msgspec reads them from the wrong memory in a union with a tuple.
+    expect_files: Annotated[int | tuple[int, int], FILES] | None = None
     deadline: Annotated[Span, SPAN] = Span(0)  # ms after the interval's end
     reject_limit: Annotated[float, Meta(ge=0, description="a share below 1, or a number of records")] | None = None
     min_rows: Annotated[int, whole_number(0, 2**63 - 1)] | None = None

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tussock.statestore.errors import InputError
 
+ENCODING = "utf-8-sig"
+"""The encoding of a user's files: UTF-8, with or without a byte order mark."""
+
 
 class UserFileError(InputError):
     """A file or folder of the user cannot be read or written.
@@ -59,9 +62,9 @@ def is_file(text: str) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file. Raises UserFileError."""
+    """Return the text of a file, without the byte order mark of Windows editors. Raises UserFileError."""
     with errors_of_reading(path):
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=ENCODING)
 
 
 def write_text(path: Path, text: str) -> None:

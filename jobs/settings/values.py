@@ -50,7 +50,7 @@ class Span(int):
     """Milliseconds of a time span."""
 
 
-SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
+SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d, and at most 999999d")
 
 
 class CronOrNone(str):

@@ -8,6 +8,7 @@ import msgspec
 
 from tussock.jobs.kernels.python_function import FOLDER, FunctionCodeError, load_function
 from tussock.jobs.logical.statements import CreateFunction, FunctionModule
+from tussock.jobs.settings.user_files import ENCODING
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 _MOST_BYTES = 1_000_000  # the catalog and the tasks of every epoch contain the code
@@ -47,7 +48,7 @@ def with_code(function: CreateFunction, base: Path) -> CreateFunction:
 def _read_code(function: CreateFunction, folder: Path, name: str) -> str:
     path = folder / f"{name}.py"
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=ENCODING)
     except FileNotFoundError as err:
         there = ", ".join(sorted(p.name for p in folder.glob("*.py"))) or "none"
         raise FunctionCodeError(

@@ -10,6 +10,7 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
+from tussock_steps import KINDS
 
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.graph import (
@@ -48,7 +49,7 @@ from tussock_pages.overview import WaitingFiles
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
 from tussock_pages.sparkline import Sparkline, sparkline
-from tussock_pages.stores import KINDS, LookResult, SeenStore, name_in, open_store, pipeline_of
+from tussock_pages.stores import LookResult, SeenStore, name_in, open_store, pipeline_of
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30

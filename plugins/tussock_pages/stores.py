@@ -41,9 +41,6 @@ OLD_S = 10.0
 
 OLD_PATIENCE_S = 0.6
 ANSWER_S = 5.0  # a page waits this long for the store's newest version
-KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify", "preview")
-"""Prefixes of the names of a pipeline's DAGs."""
-
 
 Mark = tuple[str, int]
 """The ETag and the time (Unix ms) of a store's first object, which no process writes again."""
@@ -389,7 +386,7 @@ def name_in(dag_id: str) -> tuple[str, str] | None:
     """The kind of a DAG and the name of its pipeline; None if it is not a Tussock DAG."""
     kind, _, name = dag_id.partition("_")
     name = name.partition(".")[0]  # the DAG of a sink's upkeep is named after both
-    return (kind, name) if kind in KINDS and name else None
+    return (kind, name) if kind in tussock_steps.KINDS and name else None
 
 
 def open_store(pipeline: Pipeline) -> SeenStore:

@@ -218,6 +218,26 @@ BROKEN = {
         "data: found ${NO_SUCH}, which is not set, expected a variable with a value",
     ),
     "no TOML": ("= 1\n", "the file: found an error of syntax"),
+    "a value of an argument": (
+        'airflow.default_args = {trigger_rule = "allways"}\n',
+        "airflow: found a name or a setting that Airflow refuses (ValueError: The trigger_rule must be one of",
+    ),
+    "a long tag": (
+        f'airflow.tags = ["{"x" * 101}"]\n',
+        "airflow: found a name or a setting that Airflow refuses (ValueError: tag cannot be longer than 100",
+    ),
+    "a long name of a sink": (
+        f'publish = {{to = "t", upkeep = "@daily", name = "{"x" * 240}"}}\n',
+        "airflow: found a name or a setting that Airflow refuses (ValueError: The key has to be less than 250",
+    ),
+    "a long time span": (
+        'epoch.limit = "999999999999d"\n',
+        "epoch.limit: found string '999999999999d', expected a time span",
+    ),
+    "a moment before the year 1": (
+        'schedule = {cron = "@daily", start = 0001-01-01}\n',
+        "schedule.start: found date 0001-01-01, expected a moment of the years 1 to 9999 in UTC",
+    ),
 }
 
 

@@ -356,6 +356,26 @@ MISTAKES = {
         MINIMAL.replace("s3://bucket", "${NO_SUCH}"),
         "store: found ${NO_SUCH}, which is not set, expected a variable with a value",
     ),
+    "fewer files than none": (
+        MINIMAL + "[arrival.orders]\nexpect_files = -1",
+        "arrival.orders.expect_files: found integer -1, expected a number of files, or a list of least and most",
+    ),
+    "a list with a number of files below none": (
+        MINIMAL + "[arrival.orders]\nexpect_files = [-1, 3]",
+        "arrival.orders.expect_files: found array [-1, 3], expected a number of files, or a list of least and most",
+    ),
+    "more files at least than at most": (
+        MINIMAL + "[arrival.orders]\nexpect_files = [3, 1]",
+        "arrival.orders.expect_files: found array [3, 1], expected a number of files, or a list of least and most",
+    ),
+    "a time span beyond all times": (
+        MINIMAL + '[upkeep]\nkeep = "1000000d"',
+        "upkeep.keep: found string '1000000d', expected a time span: a number and a unit",
+    ),
+    "a start before the year 1 in UTC": (
+        MINIMAL + 'time_zone = "Asia/Tokyo"\n[schedule]\ncron = "@daily"\nstart = 0001-01-01',
+        "schedule.start: found date 0001-01-01, expected a moment of the years 1 to 9999 in UTC",
+    ),
     "a quote in the data root": (MINIMAL + 'data = "it\'s"', "expected a path without quotes"),
     "text that is no TOML": ("name = ", "the file: found an error of syntax (Invalid value"),
 }
@@ -400,6 +420,21 @@ def test_a_script_made_with_the_data_is_found_there(tmp_path: Path) -> None:
         load_pipeline(write(tmp_path, text + 'data = "s3://lake"\n'))
     with pytest.raises(PipelineError, match=r"expected a path within /lake"):
         load_pipeline(write(tmp_path, text.replace("rows", "../rows") + 'data = "/lake"\n'))
+
+
+def test_files_of_windows_editors_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    folder = write(tmp_path, "")
+    texts = {
+        "pipeline.toml": f"{MINIMAL}[quality]\n",
+        "views.sql": "CREATE TABLE t (id INT);\n",
+        "quality/none.sql": "SELECT * FROM t\n",
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    pipeline = load_pipeline(folder)
+    ((_, script),), ((_, assertion),) = pipeline.read_scripts(), pipeline.read_assertions()
+    assert (script, assertion) == ("CREATE TABLE t (id INT);\n", "SELECT * FROM t\n")
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
