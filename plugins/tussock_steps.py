@@ -159,9 +159,8 @@ def _require_dags(pipeline: Pipeline) -> None:
 
     Airflow removes all DAGs of a file that raises, also those of other pipelines. Cost: builds empty DAGs.
     """
-    from tussock_defaults import run_limit, tags_of, task_defaults  # which need not be imported for other pipelines
-    from tussock_freshness import view_deadlines  # these two import this module
-    from tussock_triggers import schedule_of
+    from tussock_defaults import run_limit, tags_of, task_defaults
+    from tussock_triggers import schedule_of  # which imports this module
 
     ids = [f"{kind}_{pipeline.name}" for kind in KINDS]
     ids += [f"upkeep_{pipeline.name}.{sink.title}" for sink in pipeline.publish if sink.upkeep is not None]
@@ -171,7 +170,6 @@ def _require_dags(pipeline: Pipeline) -> None:
             "schedule": schedule_of(pipeline),
             "start_date": schedule.start if schedule else pipeline.triggers.start,
             "dagrun_timeout": run_limit(pipeline),
-            "deadline": view_deadlines(pipeline) or None,
         }
         for dag_id in ids:
             more = of_epochs if dag_id.startswith("epoch_") else {"schedule": None}
