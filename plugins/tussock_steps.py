@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, get_parsing_context
 
@@ -166,13 +166,13 @@ def _require_dags(pipeline: Pipeline) -> None:
     ids += [f"upkeep_{pipeline.name}.{sink.title}" for sink in pipeline.publish if sink.upkeep is not None]
     schedule = pipeline.schedule
     try:
-        of_epochs = {
+        of_epochs: dict[str, Any] = {
             "schedule": schedule_of(pipeline),
             "start_date": schedule.start if schedule else pipeline.triggers.start,
             "dagrun_timeout": run_limit(pipeline),
         }
         for dag_id in ids:
-            more = of_epochs if dag_id.startswith("epoch_") else {"schedule": None}
+            more: dict[str, Any] = of_epochs if dag_id.startswith("epoch_") else {"schedule": None}
             dag = DAG(dag_id, default_args=task_defaults(pipeline), tags=tags_of(pipeline), **more)
             BaseOperator(task_id="task", dag=dag)
     except PipelineError:

@@ -9,6 +9,7 @@ import msgspec
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.settings.home import place_of, recorded_home
 from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
@@ -73,7 +74,7 @@ def compare_published(meta: MetaStore, settings: PublishSettings) -> PublishedFa
         if not lineage.records and written:
             unknown, strange = True, {epoch for epoch in written[-1:] if not lineage.has_epoch(epoch)}
     except (InputError, RetryableError) as err:
-        trouble = str(err)
+        trouble = without_secrets(str(err))
     return PublishedFacts(settings.title, settings.to, epoch, tuple(sorted(strange)), unknown, owner, trouble)
 
 
@@ -112,7 +113,7 @@ def _copy_of_view(meta: MetaStore, settings: PublishSettings, relation: str) -> 
         state = None if manifest is None else manifest.tables.get(relation)
         upkeep = read_upkeep(ledger).get(relation)
     except (InputError, RetryableError) as err:
-        return msgspec.structs.replace(copy, trouble=str(err))
+        return msgspec.structs.replace(copy, trouble=without_secrets(str(err)))
     if manifest is None or state is None:
         return copy
     # If the rows have not changed since, upkeep has read this state or written a later version of it.

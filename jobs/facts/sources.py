@@ -12,6 +12,7 @@ from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import count_rejects
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.keyed import is_log
@@ -113,7 +114,7 @@ def _source_facts(
         slot = slot_lag(statement, table).state if is_log(statement) else None
         waiting = () if moved else reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
-        waiting, trouble, changed = (), str(err), isinstance(err, ChangedFileError)
+        waiting, trouble, changed = (), without_secrets(str(err)), isinstance(err, ChangedFileError)
     written = [item.modified_ms for item in waiting if item.modified_ms]
     return SourceFacts(
         relation.name,

@@ -108,7 +108,7 @@ def read_suite(file: Path) -> Suite:
     try:
         data = file.read_bytes()
         document = json.loads(data)
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise QualitySuiteError(str(file), str(err), _FORM) from err
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
         raise QualitySuiteError(str(file), f"a {type(document).__name__} without this list", _FORM)
@@ -119,14 +119,16 @@ def read_suite(file: Path) -> Suite:
             or not isinstance(item.get("kwargs", {}), dict)
         ):
             raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
-        if item.get("severity", "error") not in BLOCKS | REPORTS:
+        _require_meta(file, f"expectation {number}: ", item)
+        if not _is_severity(item.get("severity", "error")):
             raise QualitySuiteError(
                 str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY
             )
         if (objection := _wrong_history(item)) is not None:
             raise QualitySuiteError(str(file), f"expectation {number}: {objection}", _HISTORY)
+    _require_meta(file, "", document)
     meta = document.get("meta") or {}
-    if meta.get("severity", "error") not in BLOCKS | REPORTS:
+    if not _is_severity(meta.get("severity", "error")):
         raise QualitySuiteError(str(file), f"meta.severity {json.dumps(meta['severity'])}", _SEVERITY)
     key = meta.get("key")
     if key is not None and not (isinstance(key, list) and key and all(isinstance(column, str) for column in key)):
@@ -141,6 +143,15 @@ def read_suite(file: Path) -> Suite:
     return Suite(
         file.stem, file, items, key, full_scan, digest, text, meta.get("severity", "error"), meta.get("maintain")
     )
+
+
+def _require_meta(file: Path, where: str, holder: dict[str, Any]) -> None:
+    if not isinstance(meta := holder.get("meta") or {}, dict):
+        raise QualitySuiteError(str(file), f"{where}meta {json.dumps(meta)[:100]}", "a JSON object")
+
+
+def _is_severity(value: object) -> bool:
+    return isinstance(value, str) and value in BLOCKS | REPORTS
 
 
 def read_suites(quality: QualitySettings | None) -> list[Suite]:
@@ -192,8 +203,7 @@ def history_of(item: Mapping[str, Any]) -> History | None:
 
 
 def _wrong_history(item: Mapping[str, Any]) -> str | None:
-    meta = item.get("meta") or {}
-    if not isinstance(meta, dict) or (history := meta.get("history")) is None:
+    if (history := (item.get("meta") or {}).get("history")) is None:
         return None
     if not isinstance(history, dict) or history.keys() != {"runs", "within"}:
         return f"history {json.dumps(history)}"

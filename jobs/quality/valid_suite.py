@@ -110,7 +110,7 @@ def _require_known(suite: Suite, where: str, item: Mapping[str, Any]) -> None:
 
 
 def _require_column(suite: Suite, where: str, column: object, types: Collection[str]) -> None:
-    if column not in types:
+    if not isinstance(column, str) or column not in types:
         expected = _nearest(str(column), types, f"one of its columns: {', '.join(types)}")
         raise QualitySuiteError(str(suite.file), f"{where}column {column!r}, which {suite.view} lacks", expected)
 

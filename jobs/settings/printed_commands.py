@@ -12,7 +12,15 @@ from collections.abc import Iterator
 
 _COMMAND = re.compile(r"""`tussock ((?:[^`'"]|'[^']*'|"[^"]*")+)`""")
 _PLACEHOLDER = re.compile(r"\bPIPELINE\b")
-_BY_NAME = ("apply", "check", "plan", "publish", "status", "test")  # commands with the pipeline's name as an argument
+_BY_NAME = (
+    "apply",
+    "check",
+    "diff",
+    "plan",
+    "publish",
+    "status",
+    "test",
+)  # commands with the pipeline's name as an argument
 _WITHOUT_STORE = ("new", "preview", "airflow-files", "--version", "--help")
 
 

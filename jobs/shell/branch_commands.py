@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.retention import duration_ms
-from tussock.jobs.shell.command import Command, open_chosen, pipelines_folder, say
+from tussock.jobs.shell.command import Command, choose_pipeline, open_chosen, pipelines_folder, say
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
@@ -19,7 +19,7 @@ def _open_parent(chosen: argparse.Namespace) -> "tuple[PipelineStore, str]":
 
 def _take_names(chosen: argparse.Namespace) -> str:
     *pipeline, name = chosen.names
-    chosen.pipeline = pipeline[0] if pipeline else chosen.pipeline
+    choose_pipeline(chosen, next(iter(pipeline), None))
     return str(name)
 
 
@@ -45,7 +45,7 @@ def _run_list(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.branches import branches_of
     from tussock.jobs.texts.branches import branches_text
 
-    chosen.pipeline = chosen.name or chosen.pipeline
+    choose_pipeline(chosen, chosen.name)
     _leave_branch(chosen)
     at = open_chosen(chosen)
     print(branches_text(branches_of(at), at.pipeline.prices))

@@ -66,6 +66,17 @@ class NoPipelineError(InputError):
         return f"--env {self.environment} is an environment of a pipeline. Name the pipeline with --pipeline NAME."
 
 
+class ContradictingOptionsError(InputError):
+    """Two parts of the command line exclude each other. `do`: the remedy."""
+
+    first: str
+    second: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.first} and {self.second} exclude each other. {self.do}"
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that suggests a word for a mistyped one and adds its command's arguments on first use."""
 
@@ -202,6 +213,16 @@ def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
     from tussock.jobs.settings.pipeline import find_pipeline
 
     return at_its_store(find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env), chosen_branch(chosen))
+
+
+def choose_pipeline(chosen: argparse.Namespace, name: str | None) -> None:
+    """Choose the pipeline that the command line names without --pipeline. Raises ContradictingOptionsError."""
+    if not name:
+        return
+    if chosen.store or (chosen.pipeline or name) != name:
+        option = f"--store {chosen.store}" if chosen.store else f"--pipeline {chosen.pipeline}"
+        raise ContradictingOptionsError(name, option, "Name the store only once.")
+    chosen.pipeline = name
 
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
@@ -362,7 +383,7 @@ def vacuum_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="SPAN", help=keep)
     parser.add_argument(
         "--keep-epochs",
-        type=int,
+        type=number_of("epochs"),
         metavar="N",
         help="also keep the last N published epochs (default: the pipeline's, or 1)",
     )

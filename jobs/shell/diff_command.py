@@ -75,12 +75,19 @@ def _open_sides(chosen: argparse.Namespace) -> "tuple[PipelineStore, PipelineSto
     store = _open_first(first, environment)
     on_branch = open_branch(store, branch) if branch else None
     if chosen.since is not None or chosen.until is not None:
+        _address_commands(chosen, first)
         return on_branch or store, None, names
     if names and (other := _open_other(names[0], store, environment)) is not None:
         return store if other.pipeline.branch else on_branch or store, other, names[1:]
     if on_branch is not None:
         return store, on_branch, names
+    _address_commands(chosen, first)
     raise WhichSideError(first, names[0] if names else "")
+
+
+def _address_commands(chosen: argparse.Namespace, store: str) -> None:
+    """Let the commands in an error name the only store of the command line."""
+    setattr(chosen, "store" if _is_address(store) else "pipeline", store)
 
 
 def _place_of(first: str, chosen: argparse.Namespace) -> tuple[str | None, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
 from tussock.jobs.shell.command import (
     Command,
+    ContradictingOptionsError,
     chosen_catalogs,
     chosen_meta,
     chosen_schema,
@@ -76,9 +77,12 @@ def _run_query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.stored_rows import StoredRows
     from tussock.jobs.settings.catalogs import without_catalogs
 
+    if chosen.duckdb and chosen.pending:
+        do = "Omit --duckdb: only Spark computes the effect of waiting statements."
+        raise ContradictingOptionsError("--duckdb", "--pending", do)
     sql = without_catalogs(sys.stdin.read() if chosen.sql == "-" else chosen.sql, chosen_catalogs(chosen))
     meta = chosen_meta(chosen)
-    if chosen.duckdb and not chosen.pending:
+    if chosen.duckdb:
         _write_answer_of_duckdb(chosen, meta, sql)
         return
     if (
@@ -211,11 +215,15 @@ def _read_published(chosen: argparse.Namespace, columns: "list[str] | None") -> 
     import pyarrow as pa
 
     from tussock.jobs.operations.tables import read_published
+    from tussock.jobs.reading.read import UnknownColumnError
 
     if chosen.since is not None or chosen.where is not None:
         raise PublishedOptionsError
     with read_published(open_chosen(chosen), chosen.published, chosen.relation) as rows:
         if columns is not None:
+            existing = tuple(rows.schema.names)
+            if (unknown := next((name for name in columns if name not in existing), None)) is not None:
+                raise UnknownColumnError(chosen.relation, unknown, existing)
             schema = pa.schema([rows.schema.field(name) for name in columns])
             rows = pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
         _write_rows(chosen, rows)

@@ -6,6 +6,7 @@ import os
 from tussock.jobs.shell.command import (
     Command,
     WhichStoreError,
+    choose_pipeline,
     chosen_pipeline,
     chosen_store,
     number_of,
@@ -28,7 +29,7 @@ def _run_status(chosen: argparse.Namespace) -> int:
     from tussock.statestore.meta.errors import NotInitialisedError
     from tussock.statestore.objectstore.base import AccessDeniedError, BadStoreError
 
-    chosen.pipeline = chosen.name or chosen.pipeline
+    choose_pipeline(chosen, chosen.name)
     if not (chosen.pipeline or chosen.store or os.environ.get("TUSSOCK_STORE")):
         return _all_pipelines(chosen)
     now = time_of_ms(clock_ms())

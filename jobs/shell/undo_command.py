@@ -2,7 +2,7 @@
 
 import argparse
 
-from tussock.jobs.shell.command import Command, open_chosen, say
+from tussock.jobs.shell.command import Command, choose_pipeline, open_chosen, say
 
 _INPUT = {"taken": True, "again": False}
 
@@ -11,7 +11,7 @@ def _run_undo(chosen: argparse.Namespace) -> None:
     from tussock.jobs.driver.summary import show_summary
     from tussock.jobs.operations.undo import undo_epochs
 
-    chosen.pipeline = chosen.name or chosen.pipeline
+    choose_pipeline(chosen, chosen.name)
     keeps_input = None if chosen.input is None else _INPUT[chosen.input]
     run = {"run": "tussock undo"}
     print(show_summary(undo_epochs(open_chosen(chosen), chosen.to, keeps_input=keeps_input, run=run, progress=say)))

@@ -4,13 +4,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, open_chosen
+from tussock.jobs.shell.command import Command, ContradictingOptionsError, open_chosen
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
 
 VIEWS_DIFFER = 4
 NOT_ALL_COMPARED = 5
+ALL_KEYS = 100  # percent
 
 
 def _run_verify(chosen: argparse.Namespace) -> int:
@@ -21,6 +22,7 @@ def _run_verify(chosen: argparse.Namespace) -> int:
 
     at = open_chosen(chosen)
     if chosen.published:
+        _require_alone(chosen)
         return _verify_published(at)
     verification = verify_views(
         at,
@@ -32,6 +34,19 @@ def _run_verify(chosen: argparse.Namespace) -> int:
     )
     print(msgspec.json.encode(verification).decode() if chosen.json else verification_text(verification))
     return VIEWS_DIFFER if verification.different else 0 if verification.proven else NOT_ALL_COMPARED
+
+
+def _require_alone(chosen: argparse.Namespace) -> None:
+    """Raise ContradictingOptionsError for an option that has no effect on published tables."""
+    others = {
+        "the name of a view": chosen.views,
+        "--sample": chosen.sample != ALL_KEYS,
+        "--epoch": chosen.epoch is not None,
+        "--repair": chosen.repair,
+        "--json": chosen.json,
+    }
+    if (other := next((name for name, given in others.items() if given), None)) is not None:
+        raise ContradictingOptionsError("--published", other, "Omit one of them: all published tables are compared.")
 
 
 def _verify_published(at: "PipelineStore") -> int:
@@ -51,7 +66,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         "views", nargs="*", metavar="VIEW", help="verify these views and the views that they read (default: all views)"
     )
     sample = "percentage of each view's keys to compare; every epoch selects other keys (default 100)"
-    parser.add_argument("--sample", type=int, default=100, metavar="PERCENT", help=sample)
+    parser.add_argument("--sample", type=int, default=ALL_KEYS, metavar="PERCENT", help=sample)
     parser.add_argument("--epoch", type=int, metavar="E", help="compare at this epoch instead of the published one")
     parser.add_argument(
         "--repair",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tussock.jobs.settings.terminal import pad_cell, terminal_width
 from tussock.statestore.months import format_given_value
 from tussock.statestore.types import VARIANT
 from tussock.statestore.zones import tzinfo_of
@@ -74,6 +75,6 @@ def _to_zone(instant: datetime, zone: tzinfo) -> datetime:
 def align_cells(rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
     """Aligned lines of cells. The first row is the header; `right` marks the right-aligned columns."""
     lines = list(rows)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = ((t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in lines)
+    widths = [max(map(terminal_width, column)) for column in zip(*lines, strict=True)]
+    shown = ((pad_cell(*cell) for cell in zip(row, widths, right, strict=True)) for row in lines)
     return "\n".join("  ".join(cells).rstrip() for cells in shown)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tussock.jobs.settings.terminal import pad_cell, terminal_width
 from tussock.jobs.viewtests.values import text_of_value
 
 Row = tuple[Any, ...]
@@ -117,13 +118,14 @@ def _difference_lines(rows_differ: RowsDiffer, time_zone: str) -> Iterator[str]:
                 texts = zip(table[-2][1], table[-1][1], strict=True)
                 same = map(same_value, expected, row)
                 marks[len(table) - 1] = tuple(
-                    "" if equal else "^" * max(map(len, pair)) for equal, pair in zip(same, texts, strict=True)
+                    "" if equal else "^" * max(map(terminal_width, pair))
+                    for equal, pair in zip(same, texts, strict=True)
                 )
             case tuple() as expected, _:
                 add_line("-", expected, f"missing, {at}")
             case _, tuple() as row:
                 add_line("+", row, "not expected")
-    widths = [max(len(row[i]) for _, row, _ in table) for i in range(len(rows_differ.columns))]
+    widths = [max(terminal_width(row[i]) for _, row, _ in table) for i in range(len(rows_differ.columns))]
     for number, (sign, row, note) in enumerate(table):
         yield f"{sign} {_align_cells(row, widths, rows_differ.right)}    {note}".rstrip()
         if number in marks:
@@ -133,4 +135,4 @@ def _difference_lines(rows_differ: RowsDiffer, time_zone: str) -> Iterator[str]:
 
 
 def _align_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    return "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(cells, widths, right, strict=True))
+    return "  ".join(pad_cell(*cell) for cell in zip(cells, widths, right, strict=True))

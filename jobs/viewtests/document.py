@@ -189,15 +189,18 @@ class _Reading:
     def read_tests(self) -> tuple[ViewTest, ...]:
         try:
             root = yaml.compose(text_of(self._path), Loader=yaml.SafeLoader)
+            value = None if root is None else self._read_value(root)
         except yaml.MarkedYAMLError as err:
             mark = err.problem_mark or err.context_mark
             place = FilePlace(str(self._path), mark.line + 1, mark.column + 1) if mark else self._start
             raise ViewTestError(place, f"an error of syntax ({err.problem})", "valid YAML") from err
         except yaml.YAMLError as err:
             raise ViewTestError(self._start, f"an error of syntax ({err})", "valid YAML") from err
-        if root is None:
+        except RecursionError as err:  # an alias within the value that has its anchor
+            raise ViewTestError(self._start, "values that contain themselves", "values of finite depth") from err
+        if value is None:
             raise ViewTestError(self._start, "no test", "a list of tests, each with name, view, rows and expect")
-        tests = tuple(self._read_test(item) for item in self._list_items(self._read_value(root), "a list of tests"))
+        tests = tuple(self._read_test(item) for item in self._list_items(value, "a list of tests"))
         seen: set[str] = set()
         for test in tests:
             if test.name in seen:
@@ -228,6 +231,10 @@ class _Reading:
         names = {key.text for key, _ in own}
         for value in merged:
             for base in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(base, yaml.MappingNode):
+                    written = self._read_value(base)
+                    expected = "a mapping, or a list of mappings: `<<: *base` for one with the anchor `&base`"
+                    raise ViewTestError(written.place, written.describe_value(), expected)
                 for key, entry in self._mapping_entries(base):
                     if key.text not in names:
                         names.add(key.text)
@@ -253,6 +260,13 @@ class _Reading:
                 raise ViewTestError(key.place, f"the key {key.text!r} twice", "each key once")
             entry_by_key[key.text] = (key.place, entry)
         return entry_by_key
+
+    def _require_other_names(self, entries: Mapping[str, tuple[FilePlace, WrittenValue]]) -> None:
+        """Require that names of relations or columns differ in more than case, which Spark ignores."""
+        seen: dict[str, str] = {}
+        for name, (place, _) in entries.items():
+            if (other := seen.setdefault(name.lower(), name)) != name:
+                raise ViewTestError(place, f"the names {other!r} and {name!r}", "each name once, in any case")
 
     def _known_entries(
         self, value: WrittenValue, expected: str, known: tuple[str, ...]
@@ -314,6 +328,7 @@ class _Reading:
 
     def _read_named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> NamedItems[T]:
         entries = {} if value is None else self._unique_entries(value, "a mapping from relations to rows")
+        self._require_other_names(entries)
         things = {name.lower(): read(entry) for name, (_, entry) in entries.items()}
         return NamedItems(things, {name.lower(): place for name, (place, _) in entries.items()})
 
@@ -324,6 +339,7 @@ class _Reading:
 
     def _read_row(self, value: WrittenValue) -> WrittenRow:
         entry_by_column = self._unique_entries(value, "a row: a mapping from columns to values")
+        self._require_other_names(entry_by_column)
         return WrittenRow(
             value.place,
             {k: v for k, (_, v) in entry_by_column.items()},

@@ -137,10 +137,14 @@ def data_docs(user: User, dag_id: str, path: str) -> Response:
     if store.pipeline.quality is None:
         raise HTTPException(404, "This pipeline has no suites, so it has no Data Docs.")
     root = store.pipeline.quality.docs.resolve()
-    file = (root / (path or "index.html")).resolve()  # resolves links first, so that none leads outside
+    try:
+        file = (root / (path or "index.html")).resolve()  # resolves links first, so that none leads outside
+        is_file = file.is_file()
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
+        file, is_file = root, False
     if (
         not file.is_relative_to(root)
-        or not file.is_file()
+        or not is_file
         or file.suffix not in SERVED
         or any(p.startswith(".") for p in file.relative_to(root).parts)
     ):

@@ -148,6 +148,8 @@ def test_an_action_is_of_the_dag_that_does_it_and_no_get_does_anything(admin: Vi
         "%2fetc%2fpasswd",
         "validations",
         "none.html",
+        "a%00b.html",
+        f"{'x' * 5000}.html",
     ],
 )
 def test_data_docs_are_files_below_their_folder_and_no_others(admin: Visitor, path: str) -> None:

@@ -804,7 +804,7 @@ NOT_RUN = {
         PublishedOptionsError UnknownSinkError UnreadableSinkError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
-        ConnectSessionError
+        ConnectSessionError ContradictingOptionsError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
         NoPipelineError BadSourceError ProjectError NoColumnsError NoSampleError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError

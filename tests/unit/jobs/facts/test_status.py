@@ -35,12 +35,14 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.prices import Prices
+from tussock.jobs.sources.files import FileSource
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.texts.status import status_text
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import BadStoreError
 from tussock.statestore.objectstore.requests import Requests
 
 FIELDS = (Field("k", "bigint"), Field("g", "int"))
@@ -87,6 +89,18 @@ def test_all_is_well_if_nothing_waits(shop: MetaStore) -> None:
         assert (one.state, one.freshness_s, one.rows) == (ViewState.READY, 0.0, len(rows(shop, name)))
         assert one.published_epoch == one.committed_epoch == shop.read_latest().epoch
     assert {v.view: v.reads for v in found.views} == {"per_g": ("s",), "sizes": ("s",), "t": (), "per_t": ()}
+
+
+def test_the_reason_why_a_source_cannot_be_listed_contains_no_credentials(
+    shop: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise BadStoreError("https://reader:hunter2@host/files", "it does not answer")
+
+    monkeypatch.setattr(FileSource, "waiting", refuse)
+    (found,) = list_sources(shop)
+    assert "https://reader:***@host/files" in found.trouble
+    assert "hunter2" not in found.trouble
 
 
 def test_taken_and_waiting_files_of_a_source_are_those_of_its_folder(shop: MetaStore, files: Path) -> None:

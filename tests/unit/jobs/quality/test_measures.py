@@ -28,6 +28,7 @@ from tussock.jobs.quality.record import SAMPLE_KEYS
 from tussock.jobs.quality.rows import RowsOfMetrics
 from tussock.jobs.quality.suite import QualitySuiteError, Suite, read_suite
 from tussock.jobs.quality.suite_runs import SuiteRuns
+from tussock.jobs.quality.valid_suite import require_valid
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tussock.statestore.types import arrow_type
 
@@ -117,6 +118,31 @@ def test_an_invalid_history_is_named(tmp_path: Path, item: dict[str, Any], found
     pipeline = pipeline_in(tmp_path, [item])
     with pytest.raises(QualitySuiteError, match=re.escape(f"kept.json: found expectation 1: {found}, expected ")):
         derive_measures(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"expectations": [], "meta": ["key"]}', 'meta ["key"]'),
+        ('{"expectations": [], "meta": {"severity": ["error"]}}', 'meta.severity ["error"]'),
+        ('{"expectations": [{"type": "t", "meta": ["x"]}]}', 'expectation 1: meta ["x"]'),
+        ('{"expectations": [{"type": "t", "severity": {}}]}', "expectation 1: severity {}"),
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+    ],
+)
+def test_values_of_another_kind_in_a_suite_are_named(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "kept.json").write_text(text)
+    with pytest.raises(QualitySuiteError, match=re.escape(f"kept.json: found {found}")):
+        read_suite(tmp_path / "kept.json")
+
+
+@pytest.mark.parametrize("arguments", [{"column": ["n"]}, {"column_list": [["n"], "id"]}, {"column": {"a": 1}}])
+def test_a_column_that_is_no_text_is_named(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    kind = "expect_compound_columns_to_be_unique" if "column_list" in arguments else UNIQUE["type"]
+    (tmp_path / "kept.json").write_text(json.dumps({"expectations": [expectation(kind, **arguments)]}))
+    view = Relation(1, "kept", RelationKind.VIEW, (ColumnSpec("n", "int"),), msgspec.Raw(b"{}"))
+    with pytest.raises(QualitySuiteError, match=r"kept\.json: found expectation 1: column"):
+        require_valid(read_suite(tmp_path / "kept.json"), view)
 
 
 #: Names that a separator would join to the same text, and names like those of the measures' columns.

@@ -50,11 +50,14 @@ def test_the_exit_code_and_the_text_show_the_difference(
 def test_errors_have_exit_code_2(store: tuple[str, int, int], capsys: pytest.CaptureFixture[str]) -> None:
     address, before, _ = store
     assert main(["diff", address, "--from", "1"]) == 2
+    assert f"`tussock inspect epochs --store {address}`" in capsys.readouterr().err
     assert main(["diff", address, "nothing", "--from", str(before)]) == 2
     assert main(["diff", address]) == 2
     assert main(["diff", "unknown", address]) == 2
     assert main(["diff", address, "sales"]) == 2
-    assert "'sales' is no open branch, no pipeline and no address of a store" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "'sales' is no open branch, no pipeline and no address of a store" in printed
+    assert f"`tussock diff {address} --from E --to E` (`tussock inspect epochs --store {address}` lists" in printed
     with pytest.raises(SystemExit) as stopped:
         main(["diff", address, "--from", str(before), "--tolerance", "-1"])
     assert stopped.value.code == 2

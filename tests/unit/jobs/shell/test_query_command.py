@@ -50,6 +50,10 @@ class Run:
         assert found == code, printed.err.decode()
         return (printed.out if code == 0 else printed.err).decode()
 
+    def error(self) -> str:
+        """What was printed to standard error since the last call."""
+        return self.output.readouterr().err.decode()
+
 
 def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
     assert lines(run("query", "SELECT ID, shop FROM Orders;")) == ["1 7", "2 7", "3 NULL", "ID shop"]
@@ -58,6 +62,21 @@ def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
     assert len(lines(run("query", "SELECT * FROM orders", "--limit", "1"))) == 2
     joined = "FROM orders o JOIN Orders p ON o.shop = p.shop SELECT o.shop, sum(p.price) AS total GROUP BY ALL"
     assert lines(run("query", "--duckdb", joined)) == ["7 2.98", "Shop total"]
+
+
+def test_options_that_exclude_each_other_are_refused(run: Run) -> None:
+    found = run("query", "--duckdb", "--pending", "SELECT 1", code=1)
+    assert "--duckdb and --pending exclude each other. Omit --duckdb" in found
+    for option in (["--json"], ["--repair"], ["--epoch", "1"], ["--sample", "5"]):
+        assert f"--published and {option[0]} exclude each other" in run("verify", "--published", *option, code=1)
+    assert "--published and the name of a view exclude" in run("verify", "--published", "orders", code=1)
+    for command in (["undo", "shop", "--to", "1"], ["status", "shop"], ["branch", "list", "shop"]):
+        assert cli.main([*command, "--store", run.store]) == 1
+        assert f"shop and --store {run.store} exclude each other. Name the store only once." in run.error()
+        assert cli.main([*command, "--pipeline", "other"]) == 1
+        assert "shop and --pipeline other exclude each other" in run.error()
+    assert cli.main(["branch", "create", "shop", "b", "--store", run.store]) == 1
+    assert "exclude each other" in run.error()
 
 
 def test_instants_are_shown_in_the_time_zone_of_the_store(run: Run) -> None:

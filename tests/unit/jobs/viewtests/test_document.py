@@ -14,6 +14,18 @@ from tussock.jobs.viewtests.document import ViewTestError, read_tests
 from tussock.jobs.viewtests.first_test import first_test_text
 from tussock.jobs.viewtests.values import plain_rows, text_of_value, typed_rows
 
+
+def test_wide_and_combining_characters_are_aligned_as_a_terminal_shows_them() -> None:
+    differences = row_differences([(("東京", 1), 3)], [("東京", 22)])
+    found = RowsDiffer("rows of v", ("café\u0301", "n"), (False, True), differences).to_text("UTC")
+    assert found.splitlines() == [
+        "  café\u0301   n",
+        "- 東京   1    expected, line 3",
+        "+ 東京  22    found",
+        "        ^^",
+    ]
+
+
 HEAD = "- name: one\n  view: v\n"
 
 
@@ -37,6 +49,15 @@ def error_of(tmp_path: Path, text: str) -> str:
         ("- view: v\n  expect: []\n", "line 1, column 3", "found a test without 'name'"),
         (HEAD + "  expect: {a: 1}\n", "line 3, column 11", "found a mapping, expected a list of rows"),
         (HEAD + "  expect: [{a: 1, a: 2}]\n", "line 3, column 19", "found the key 'a' twice"),
+        (
+            HEAD + "  expect: [{a: 1, A: 2}]\n",
+            "line 3, column 19",
+            "found the names 'a' and 'A', expected each name once",
+        ),
+        (HEAD + "  rows: {T: [], t: []}\n  expect: []\n", "line 3, column 17", "found the names 'T' and 't'"),
+        (HEAD + "  expect: [{<<: base, a: 1}]\n", "line 3, column 17", "found 'base', expected a mapping, or a list"),
+        (HEAD + "  expect: [{<<: [{}, 1], a: 1}]\n", "line 3, column 22", "found '1', expected a mapping, or a list"),
+        (HEAD + "  expect: &rows [*rows]\n", "line 1, column 1", "found values that contain themselves"),
         (HEAD + "  steps: [{inserts: {}}]\n  expect: []\n", "line 3, column 12", "Did you mean 'insert'?"),
         (HEAD + "  expect: []\n  steps: [{update: {t: [{set: {a: 1}}]}}]\n", "line 4, column 25", "without 'where'"),
         (HEAD + "  expect: []\n  files: {t: {../x.csv: a}}\n", "line 4, column 15", "a file name without a folder"),
