@@ -8,10 +8,12 @@
     python -m benchmarks lake-changes
     python -m benchmarks lake-changes --rows 1000000 10000000 100000000 --ways delta iceberg
     python -m benchmarks lake-changes --rows 1000000 --ways spark-delta spark-iceberg
+    python -m benchmarks lake-changes --sparse       keys that are no consecutive integers
 
 The sinks get the changes in memory, as a publish has them after it read the store. Each round opens the table, looks
-the old rows up and commits. The requests are counted on an S3 server in this process, with the ones of the deltalake
-package. At the end, the deltalake package compares the counts and sums of all columns.
+the old rows up, commits, and tags the table of Iceberg. The requests are counted on an S3 server in this process, with
+the ones of the deltalake package; a read of a data file fails. At the end, the counts and sums of all columns are
+compared.
 """
 
 import argparse
@@ -43,6 +45,7 @@ from tussock.jobs.sinks.base import Difference, Outline, Publisher
 from tussock.jobs.sinks.delta_located import CHECKPOINT_EVERY, DeltaLocatedSink
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.iceberg import IcebergPlace, IcebergSink
+from tussock.jobs.sinks.manifest import TableState
 from tussock.jobs.spark.session import spark_session
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -53,13 +56,15 @@ from tussock.statestore.objectstore.open import open_object_store
 CHANGED, DELETED = 1000, 100
 _COLUMNS = (ColumnSpec("k", "bigint"), ColumnSpec("v", "bigint"), ColumnSpec("name", "string"))
 _AT_ONCE = 500_000
+_GAP, _SPREAD = 1009, 0x9E3779B97F4A7C15  # of sparse keys
 
 
 @dataclass
 class Model:
-    """The rows of the table: dense integer keys, of which some are deleted."""
+    """The rows of the table: integer keys, of which some are deleted. Row n has the key n, or a `sparse` one."""
 
     count: int
+    sparse: bool = False
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
     deleted: set[int] = field(default_factory=set)
     values: dict[int, int] = field(default_factory=dict)
@@ -72,7 +77,20 @@ class Model:
     def keyed(self) -> Iterator[RowsWithKeys]:
         """See WholeRows."""
         for start in range(0, self.count, _AT_ONCE):
-            yield keyed_rows(np.arange(start, min(self.count, start + _AT_ONCE)), 0)
+            yield self.rows_of(np.arange(start, min(self.count, start + _AT_ONCE)), 0)
+
+    def rows_of(self, numbers: np.ndarray, value: int) -> RowsWithKeys:
+        """Rows by their numbers, with this value."""
+        keys = self.keys_of(numbers)
+        names = pa.array(np.char.add("customer ", keys.astype(str)))
+        rows = pa.table([keys, np.full(len(keys), value), names], names=["k", "v", "name"])
+        return RowsWithKeys(rows, pa.table({"k0": keys}))
+
+    def keys_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Keys by the numbers of rows, in the same order."""
+        if not self.sparse:
+            return numbers
+        return numbers * _GAP + (numbers.astype(np.uint64) * np.uint64(_SPREAD) >> np.uint64(40)).astype(int) % _GAP
 
     def frame(self, spark: Any) -> Any:
         """See WholeRows. Not used."""
@@ -81,36 +99,39 @@ class Model:
     def change(self, value: int) -> ChangesWithKeys:
         """The changes of a round: old keys, and new rows with this value."""
         drawn = self.random.choice(self.count, CHANGED + len(self.deleted), replace=False).tolist()
-        keys = np.sort([key for key in drawn if key not in self.deleted][:CHANGED])
-        gone, left = keys[:DELETED], keys[DELETED:]
+        numbers = np.array([number for number in drawn if number not in self.deleted][:CHANGED])
+        gone, left = numbers[:DELETED], np.sort(numbers[DELETED:])
         self.deleted.update(gone.tolist())
         self.values |= dict.fromkeys(left.tolist(), value)
-        return ChangesWithKeys(pa.table({"k0": keys}), keyed_rows(left, value))
+        removed = self.keys_of(np.concatenate([np.sort(gone), left]))
+        return ChangesWithKeys(pa.table({"k0": removed}), self.rows_of(left, value))
 
     def sums(self) -> tuple[int, int, int]:
         """Number of rows, sum of the keys, sum of the values."""
-        values = sum(value for key, value in self.values.items() if key not in self.deleted)
-        keys = self.count * (self.count - 1) // 2 - sum(self.deleted)
-        return self.count - len(self.deleted), keys, values
-
-
-def keyed_rows(keys: np.ndarray, value: int) -> RowsWithKeys:
-    """Rows with these keys."""
-    names = pa.array(np.char.add("customer ", keys.astype(str)))
-    rows = pa.table([keys, np.full(len(keys), value), names], names=["k", "v", "name"])
-    return RowsWithKeys(rows, pa.table({"k0": keys}))
+        values = sum(value for number, value in self.values.items() if number not in self.deleted)
+        parts = (np.arange(start, min(self.count, start + _AT_ONCE)) for start in range(0, self.count, _AT_ONCE))
+        keys = sum(int(self.keys_of(part).sum()) for part in parts)
+        gone = int(self.keys_of(np.array(sorted(self.deleted), int)).sum())
+        return self.count - len(self.deleted), keys - gone, values
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The median cost of a round, and the largest number of requests."""
+    """The median cost of a round.
+
+    Args:
+        seconds, cpu: in seconds.
+        read, written: bytes of files. `read` is None if other processes read.
+    """
 
     seconds: float
     cpu: float
     written: float
+    read: float | None = None
 
     def __str__(self) -> str:
-        return f"{1000 * self.seconds:,.0f} ms, {1000 * self.cpu:,.0f} ms CPU, {self.written / 1000:,.0f} KB written"
+        text = f"{1000 * self.seconds:,.0f} ms, {1000 * self.cpu:,.0f} ms CPU, {self.written / 1000:,.0f} KB written"
+        return text if self.read is None else f"{text}, {self.read / 1000:,.0f} KB read"
 
 
 def outline() -> Outline:
@@ -123,59 +144,75 @@ def measure(rounds: int, run: Callable[[int], None], written: Callable[[], int])
     """Run rounds after a warm one. Returns the medians."""
     costs = []
     for number in range(rounds + 1):
-        before, cpu, start = written(), time.process_time(), time.perf_counter()
+        before, read, cpu, start = written(), _bytes_read(), time.process_time(), time.perf_counter()
         run(number)
-        costs.append((time.perf_counter() - start, time.process_time() - cpu, written() - before))
+        seconds, used = time.perf_counter() - start, time.process_time() - cpu
+        costs.append((seconds, used, written() - before, _bytes_read() - read))
     return Cost(*(statistics.median(column) for column in zip(*costs[1:], strict=True)))
 
 
-SinkOf = Callable[[str, ObjectStore], DeltaLocatedSink | IcebergSink]
+@dataclass(frozen=True)
+class Made:
+    """A sink, and its place if an epoch ends with a commit there."""
+
+    sink: DeltaLocatedSink | IcebergSink
+    place: IcebergPlace | None = None
+
+    def publish(self, changes: ChangesWithKeys, epoch: int) -> None:
+        """Publish an epoch: read the state of the table, change it, and tag it."""
+        assert self.sink.read_state() is not None
+        version = self.sink.apply_keyed(changes, epoch)
+        assert version is not None
+        if self.place is not None:
+            self.place.finish_epoch(epoch, {"orders": TableState("orders", version, str(epoch))}, complete=True)
+
+
+SinkOf = Callable[[str, ObjectStore], Made]
 """Makes the sink of the table in a place. Its arguments: the address of the tables, and the store of the locator."""
 
 
-def delta_sink(to: str, store: ObjectStore) -> DeltaLocatedSink:
+def delta_sink(to: str, store: ObjectStore) -> Made:
     """See SinkOf."""
-    return DeltaLocatedSink(location_of(to), outline(), store)
+    return Made(DeltaLocatedSink(location_of(to), outline(), store))
 
 
-def iceberg_sink(to: str, store: ObjectStore, version: Literal[2, 3], catalog: str = "") -> IcebergSink:
+def iceberg_sink(to: str, store: ObjectStore, version: Literal[2, 3], catalog: str = "") -> Made:
     """See SinkOf. `catalog`: the SQLite file of tables in a bucket."""
     properties = {"type": "sql", "uri": f"sqlite:///{catalog}", "warehouse": to.partition("?")[0]} if catalog else {}
     settings = IcebergSettings(to, catalog=properties, format_version=version)
     meta = cast(MetaStore, SimpleNamespace(objects=store))  # the sink uses its objects only
     home = Home("bench", "", "")
-    return IcebergPlace(settings, location_of(to), Publisher(meta, home, str)).sink_of(outline())
+    place = IcebergPlace(settings, location_of(to), Publisher(meta, home, str))
+    return Made(place.sink_of(outline()), place)
 
 
-def by_locator(folder: Path, rows: int, rounds: int, make_sink: SinkOf) -> Cost:
+def by_locator(folder: Path, model: Model, rounds: int, make_sink: SinkOf) -> Cost:
     """Changes by a locator; see the module."""
     to, store = str(folder / "tables"), open_object_store(str(folder / "store"))
-    model, epoch = Model(rows), 1 << 16
-    sink = make_sink(to, store)
+    sink = make_sink(to, store).sink
     sink.read_state()
-    sink.replace(model, epoch)
+    sink.replace(model, 1 << 16)
     changes = [model.change(number + 1) for number in range(rounds + 1)]
 
     def run(number: int) -> None:
-        sink = make_sink(to, store)
-        assert sink.read_state() is not None
-        assert sink.apply_keyed(changes[number], (number + 2) << 16) is not None
+        make_sink(to, store).publish(changes[number], (number + 2) << 16)
 
     cost = measure(rounds, run, lambda: _bytes_in(folder))
-    _check(make_sink(to, store), model)
+    _check(make_sink(to, store).sink, model)
     return cost
 
 
-def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
+def by_merge(folder: Path, model: Model, rounds: int) -> Cost:
     """The same changes by deltalake's MERGE."""
-    place, model = location_of(str(folder / "tables")), Model(rows)
+    place = location_of(str(folder / "tables"))
     sink = DeltaRsSink(place, outline())
     sink.read_state()
     sink.replace(model, 1 << 16)
 
+    every = [model.change(number + 1) for number in range(rounds + 1)]
+
     def run(number: int) -> None:
-        changes = model.change(number + 1)
-        sink = DeltaRsSink(place, outline())
+        changes, sink = every[number], DeltaRsSink(place, outline())
         assert sink.read_state() is not None
         removed = changes.removed.rename_columns(["k"]).slice(0, DELETED)
         assert (
@@ -190,9 +227,9 @@ def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
     return cost
 
 
-def by_rewrite(folder: Path, rows: int) -> Cost:
+def by_rewrite(folder: Path, model: Model) -> Cost:
     """All rows written again."""
-    place, model = location_of(str(folder / "tables")), Model(rows)
+    place = location_of(str(folder / "tables"))
 
     def run(number: int) -> None:
         sink = DeltaRsSink(place, outline())
@@ -243,27 +280,41 @@ def _merge_by_spark(folder: Path, rows: int, run: Callable[[str], Any], table: s
     return Cost(*(statistics.median(column) for column in zip(*costs[1:], strict=True)))
 
 
-def count_requests(rows: int, rounds: int, make_sink: SinkOf) -> str:
-    """Return the requests of a publish: median and maximum, also with the writing of checkpoints."""
+def count_requests(model: Model, rounds: int, make_sink: SinkOf) -> str:
+    """Return the requests of a publish: median and maximum, also with the writing of checkpoints, and the bytes.
+
+    Raises AssertionError if a publish reads a data file.
+    """
     seen: list[Seen] = []
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with credentials(), moto_server(seen) as endpoint:
         uri = f"s3://{BUCKET}/{{}}?endpoint={endpoint}&path_style=true"
-        to, store, model = uri.format("tables"), open_object_store(uri.format("store")), Model(rows)
-        sink = make_sink(to, store)
+        to, store = uri.format("tables"), open_object_store(uri.format("store"))
+        sink = make_sink(to, store).sink
         sink.read_state()
         sink.replace(model, 1 << 16)
-        counts = []
+        counts, read = [], []
         for number in range(rounds):
             changes = model.change(number + 1)
-            sink = make_sink(to, store)
-            before = len(seen)
+            made, before = make_sink(to, store), len(seen)
             process_cache().clear()
-            sink.read_state()
-            sink.apply_keyed(changes, (number + 2) << 16)
+            made.publish(changes, (number + 2) << 16)
+            gets = [request for request in seen[before:] if request.method == "GET"]
             counts.append(len(seen) - before)
+            read.append(sum(request.bytes_out for request in gets))
+            assert not [request for request in gets if _is_data(request.path)]
     plain = [count for number, count in enumerate(counts) if (number + 1) % CHECKPOINT_EVERY]
-    return f"{statistics.median(plain):.0f} requests, at most {max(plain)}; {max(counts)} with a checkpoint"
+    requests = f"{statistics.median(plain):.0f} requests, at most {max(plain)}; {max(counts)} with a checkpoint"
+    return f"{requests}; {statistics.median(read) / 1000:,.0f} KB read"
+
+
+def _is_data(path: str) -> bool:
+    return "/tables/" in path and path.endswith(".parquet") and "/_delta_log/" not in path
+
+
+def _bytes_read() -> int:
+    """Return the bytes that this process has read from files so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def _bytes_in(folder: Path) -> int:
@@ -301,18 +352,23 @@ def main(arguments: list[str]) -> int:
         "--ways", nargs="+", choices=(*WAYS, *others), default=[*WAYS, *others[:2]], help="what to measure"
     )
     parser.add_argument("--folder", help="for the tables; default: a temporary one")
+    parser.add_argument("--sparse", action="store_true", help="keys that are no consecutive integers; not for Spark")
+    parser.add_argument(
+        "--bucket-rows", type=int, default=100_000, help="rows of the tables whose requests are counted"
+    )
     options = parser.parse_args(arguments)
     costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
     for rows in options.rows:
         for way in options.ways:
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                model = Model(rows, options.sparse)
                 if way in WAYS:
-                    cost = by_locator(Path(folder), rows, options.rounds, WAYS[way])
+                    cost = by_locator(Path(folder), model, options.rounds, WAYS[way])
                     costs[way].append(cost)
                 elif way in BY_SPARK:
                     cost = by_spark(Path(folder), rows, way)
                 else:
-                    cost = by_rewrite(Path(folder), rows) if way == "rewrite" else by_merge(Path(folder), rows, 2)
+                    cost = by_rewrite(Path(folder), model) if way == "rewrite" else by_merge(Path(folder), model, 2)
                 print(f"{rows:>12,} rows  {way:<9} {cost}", flush=True)
     worst = 1.0
     for way in filter(WAYS.__contains__, options.ways):
@@ -320,6 +376,6 @@ def main(arguments: list[str]) -> int:
         worst = max(worst, ratio)
         with tempfile.TemporaryDirectory() as folder:
             in_bucket = WAYS[way] if way == "delta" else partial(WAYS[way], catalog=f"{folder}/catalog.db")
-            requests = count_requests(100_000, 12, in_bucket)
+            requests = count_requests(Model(options.bucket_rows, options.sparse), 12, in_bucket)
         print(f"{way}: {ratio:.2f} times the CPU time between the sizes (limit 1.3); on S3 {requests}", flush=True)
     return int(worst > 1.3)

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.delta.checkpoints import SIDECARS, newest_checkpoints, read_checkpoint
 from tussock.jobs.delta.delta_errors import DeltaLogError
-from tussock.statestore.decoding import decode_json
+from tussock.statestore.decoding import decoder_of
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -54,6 +54,10 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of Python's dates, since 1970
 _LONGEST_TEXT = 32  # longer ones would have to be cut, and a cut maximum is too small
 
 
+#: Returns an action, or a part of one, from its JSON text.
+decode_action = decoder_of(Action).decode
+
+
 def commit_name(version: int) -> str:
     """Return the name of a log entry, relative to the table."""
     return f"{LOG}/{version:020}.json"
@@ -71,7 +75,7 @@ def read_commit(objects: ObjectStore, folder: str, version: int) -> list[Action]
     except ObjectNotFoundError:
         return None
     try:
-        return [decode_json(line, Action) for line in lines if line.strip()]
+        return [decode_action(line) for line in lines if line.strip()]
     except msgspec.MsgspecError as err:
         raise DeltaLogError(f"{objects.uri}/{folder}", f"entry {commit_name(version)} is damaged: {err}") from err
 

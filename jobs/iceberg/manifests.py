@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 FIRST_ROW_ID, REFERENCED = 16, 17  # fields of a data file
 LIST_FIRST_ROW_ID: Final = 15  # a field of a manifest in a list
 ROW_LINEAGE: Final = 3  # the first format with row ids and deletion vectors
+_BLOCK_ENTRIES = 500
 
 
 def read_manifests(io: FileIO, snapshot: "Snapshot") -> list[ManifestFile]:
@@ -75,24 +76,47 @@ def read_entries(io: FileIO, manifest: ManifestFile) -> Sequence[Any]:
     return entries
 
 
-class DataManifestWriter(ManifestWriterV2):
-    """A manifest of format 3."""
+class _BlockFile(AvroOutputFile[ManifestEntry]):
+    """An Avro file that writes entries in blocks. pyiceberg compresses each entry alone."""
+
+    def __enter__(self) -> "_BlockFile":
+        super().__enter__()
+        self._waiting: list[ManifestEntry] = []
+        return self
+
+    def write_block(self, objects: list[ManifestEntry]) -> None:
+        self._waiting += objects
+        if len(self._waiting) >= _BLOCK_ENTRIES:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            super().write_block(self._waiting)
+            self._waiting = []
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if exc_info[0] is None:
+            self._write_waiting()
+        super().__exit__(*exc_info)
+
+
+class _DataManifestWriter(ManifestWriterV2):
+    """A manifest of data files in format 2."""
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        schema = self._with_partition(self.version)
+        return _BlockFile(self._output_file, schema, "manifest_entry", schema, self._meta)
+
+
+class _LineageWriter(_DataManifestWriter):
+    """A manifest of data files in format 3."""
 
     @property
     def version(self) -> Any:
         return ROW_LINEAGE
 
-    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        return AvroOutputFile[ManifestEntry](
-            output_file=self._output_file,
-            file_schema=self._with_partition(3),
-            record_schema=self._with_partition(3),
-            schema_name="manifest_entry",
-            metadata=self._meta,
-        )
 
-
-class _OfDeletes(ManifestWriterV2):
+class _OfDeletes(_DataManifestWriter):
     """A manifest of delete files."""
 
     def content(self) -> ManifestContent:
@@ -103,15 +127,15 @@ class _OfDeletes(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-class _DeleteManifestWriter(_OfDeletes, DataManifestWriter):
+class _LineageOfDeletes(_OfDeletes, _LineageWriter):
     """A manifest of delete files in format 3."""
 
 
 def manifest_writer(version: int, *, deletes: bool) -> type[ManifestWriter]:
     """Return the writer of the manifests of a format."""
     if version >= ROW_LINEAGE:
-        return _DeleteManifestWriter if deletes else DataManifestWriter
-    return _OfDeletes if deletes else ManifestWriterV2
+        return _LineageOfDeletes if deletes else _LineageWriter
+    return _OfDeletes if deletes else _DataManifestWriter
 
 
 class ManifestListWriter(ManifestListWriterV2):

@@ -29,9 +29,17 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate, UpdatesAndRequirements
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+    UpdatesAndRequirements,
+    update_table_metadata,
+)
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
@@ -67,6 +75,23 @@ class FileChanges:
     summary: Mapping[str, str]
     stays: Callable[[DataFile], bool] | None = None
     moves_only: bool = False
+
+
+class KnownTransaction(Transaction):
+    """A transaction that remembers its metadata. pyiceberg copies all of it, with every snapshot, at each of many uses.
+
+    The metadata must not be changed in place.
+    """
+
+    _known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table's metadata with the updates so far."""
+        base, updates = self._table.metadata, self._updates
+        if self._known is None or self._known[0] is not base or self._known[1] is not updates:
+            self._known = (base, updates, update_table_metadata(base, updates))
+        return self._known[2]
 
 
 class RowDelta(_FastAppendFiles):

@@ -11,6 +11,9 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.table import CommitTableRequest, Table, TableIdentifier
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from tussock.jobs.iceberg.row_delta import KnownTransaction
 
 _TRANSACTIONS = "transactions/commit"
 
@@ -28,7 +31,7 @@ def set_tags(catalog: Catalog, tag: str, tables: Mapping[int, Table]) -> None:
         _commit_together(catalog, [_request_of(table, tag, snapshot) for snapshot, table in open_ones.items()])
         return
     for snapshot, table in open_ones.items():
-        table.manage_snapshots().create_tag(snapshot, tag).commit()
+        ManageSnapshots(KnownTransaction(table, autocommit=True)).create_tag(snapshot, tag).commit()
 
 
 def _tagged_snapshot(table: Table, tag: str) -> int | None:

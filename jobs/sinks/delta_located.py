@@ -18,7 +18,6 @@ Tables without the feature deletionVectors are changed by MERGE (delta_rs.py).
 """
 
 import hashlib
-import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from tussock.jobs.delta.delta_commits import (
     Action,
     commit_name,
     content_name,
+    decode_action,
     encode_commit,
     encode_vectors,
     file_add,
@@ -70,6 +70,7 @@ from tussock.jobs.sinks.delta_head import KnownHead
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.delta_state import held_by, next_app, replacements_of, translating_errors
+from tussock.jobs.sinks.file_parts import rows_of_files
 from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.decoding import decode_json
@@ -79,7 +80,6 @@ from tussock.statestore.vnode import one_array
 
 LOCATOR = "tussock-locator"
 CHECKPOINT_EVERY = 10  # versions
-_FILE_ROWS, _FILE_BYTES = 1_000_000, 256 << 20  # of a first load; bytes in memory
 _SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
 _MOST_SMALL = 1  # small file that stays
 _DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
@@ -160,7 +160,7 @@ class DeltaLocatedSink(DeltaRsSink):
         actions = [{"txn": {"appId": app, "version": epoch}}, *({"add": file.add} for file in new)]
         actions += self._delete_rows(edit, deletes, now)
         for file in new:
-            edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
+            edit.add_file(file.add["path"], file.keys, _text_of(file.add))
         return self._commit(head.after(head.number + 1, **{app: epoch}), actions, edit, "MERGE", now)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
@@ -174,9 +174,9 @@ class DeltaLocatedSink(DeltaRsSink):
         actions: list[Action] = [*self._table_actions(head, now), {"txn": {"appId": app, "version": epoch}}]
         if before is not None:
             actions += [removal_of(add, now) for add in self._read_adds(before.number).values()]
-        for part in _whole_files(rows.keyed()):
+        for part in rows_of_files(rows.keyed()):
             for file in self._write_files([part], now, f"{app} {epoch}"):
-                edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
+                edit.add_file(file.add["path"], file.keys, _text_of(file.add))
                 actions.append({"add": file.add})
         return self._commit(head, actions, edit, "WRITE", now)
 
@@ -295,7 +295,7 @@ class DeltaLocatedSink(DeltaRsSink):
         vector = add.get("deletionVector")
         deleted = None if vector is None else read_vector(self._objects, self._folder, vector)
         keys = self._read_keys(add)
-        edit.add_file(add["path"], keys, json.dumps(add), deleted)
+        edit.add_file(add["path"], keys, _text_of(add), deleted)
         return int(keys.num_rows) - (0 if deleted is None else len(deleted))
 
     def _read_keys(self, add: Action) -> pa.Table:
@@ -334,10 +334,10 @@ class DeltaLocatedSink(DeltaRsSink):
         name, data, vectors = encode_vectors(vectors_of_files, f"{edit.locator.folder} {edit.locator.document.step}")
         if partial:
             self._objects.put(f"{self._folder}/{name}", data)
-        actions = [removal_of(json.loads(of_file.file.note), now) for of_file in deletes]
+        actions = [removal_of(_add_of(of_file.file), now) for of_file in deletes]
         for path, of_file in partial.items():
-            add = with_vector(json.loads(of_file.file.note), vectors[path])
-            edit.set_note(of_file.file, json.dumps(add))
+            add = with_vector(_add_of(of_file.file), vectors[path])
+            edit.set_note(of_file.file, _text_of(add))
             actions.append({"add": add})
         return actions
 
@@ -427,17 +427,17 @@ class DeltaLocatedSink(DeltaRsSink):
         edit.drop_files(chosen)
         keys = locator.keys_of_files(chosen)
         parts = (self._live_rows(file, keys[file.number]) for file in chosen)
-        new = self._write_files(_whole_files(parts), now, f"upkeep {version}", data_change=False)
-        actions = [removal_of(json.loads(file.note), now, data_change=False) for file in chosen]
+        new = self._write_files(rows_of_files(parts), now, f"upkeep {version}", data_change=False)
+        actions = [removal_of(_add_of(file), now, data_change=False) for file in chosen]
         for file in new:
-            edit.add_file(file.add["path"], one_array(file.keys.column(0)), json.dumps(file.add))
+            edit.add_file(file.add["path"], one_array(file.keys.column(0)), _text_of(file.add))
             actions.append({"add": file.add})
         self._commit(head.after(version), actions, edit, "OPTIMIZE", now)
         return len(chosen), len(new)
 
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
         schema = delta_schema(self._outline)  # other programs write other Arrow types of the same columns
-        rows = self._read_file(json.loads(file.note), schema.names).cast(schema)
+        rows = self._read_file(_add_of(file), schema.names).cast(schema)
         if file.deleted:
             dead = pa.array(list(file.deleted), pa.int64())
             places = pa.array(range(rows.num_rows), pa.int64())
@@ -471,40 +471,24 @@ class DeltaLocatedSink(DeltaRsSink):
         return len(names)
 
 
+def _add_of(file: LocatedFile) -> Action:
+    """Return the `add` of a file, which is its note in the locator."""
+    return decode_action(file.note)
+
+
+def _text_of(add: Action) -> str:
+    return msgspec.json.encode(add).decode()
+
+
 def _note_of(head: KnownHead) -> str:
     """Return the note of a locator's state: the state of the table, without the number of the locator's state."""
     others = {app: version for app, version in head.transactions.items() if app != LOCATOR}
     return msgspec.json.encode(msgspec.structs.replace(head, transactions=others)).decode()
 
 
-def _whole_files(parts: Iterable[RowsWithKeys]) -> Iterator[RowsWithKeys]:
-    """Combine rows to files of about equal size."""
-    rows: list[pa.Table] = []
-    keys: list[pa.Table] = []
-    count = size = 0
-    for part in parts:
-        rows.append(part.rows)
-        keys.append(part.keys)
-        count, size = count + part.rows.num_rows, size + part.rows.nbytes
-        while count >= _FILE_ROWS or size >= _FILE_BYTES:
-            every, every_key = _concat_parts(rows), _concat_parts(keys)
-            end = min(count, _FILE_ROWS)
-            yield RowsWithKeys(every.slice(0, end), every_key.slice(0, end))
-            rows, keys = [every.slice(end)], [every_key.slice(end)]
-            count, size = count - end, rows[0].nbytes if count > end else 0
-    if count:
-        yield RowsWithKeys(_concat_parts(rows), _concat_parts(keys))
-
-
-def _concat_parts(parts: Sequence[pa.Table]) -> pa.Table:
-    """Combine tables. A view without GROUP BY has keys without columns, which a concatenation would lose."""
-    filled = [part for part in parts if part.num_rows] or parts[:1]
-    return filled[0] if len(filled) == 1 else pa.concat_tables(filled)
-
-
 def _files_to_rewrite(files: Sequence[LocatedFile]) -> list[LocatedFile]:
     """Return files with many deleted rows, and small files if there are many of them; at most _REWRITTEN_BYTES."""
-    sizes = {file.number: int(json.loads(file.note)["size"]) for file in files}
+    sizes = {file.number: int(_add_of(file)["size"]) for file in files}
     worn = [file for file in files if len(file.deleted) > _DELETED_SHARE * file.rows]
     small = [file for file in files if file not in worn and sizes[file.number] < _SMALL_BYTES]
     chosen: list[LocatedFile] = []

@@ -36,7 +36,7 @@ from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
 from tussock.jobs.iceberg.object_io import properties_of as io_properties
-from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
+from tussock.jobs.iceberg.row_delta import FileChanges, KnownTransaction, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.single_puts import Puts
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.iceberg.tags import set_tags
@@ -57,6 +57,7 @@ from tussock.jobs.sinks.base import (
     SinkState,
     WholeRows,
 )
+from tussock.jobs.sinks.file_parts import rows_of_files
 from tussock.jobs.sinks.iceberg_order import change_order, parsed_order, sort_order
 from tussock.jobs.sinks.iceberg_outline import (
     PARTITION_BY,
@@ -70,7 +71,7 @@ from tussock.jobs.sinks.iceberg_outline import (
     set_identifiers,
     written_schema,
 )
-from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of, whole_files
+from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of
 from tussock.jobs.sinks.locators import locator_folder
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.objectstore.open import as_s3
@@ -276,12 +277,12 @@ class IcebergSink:
         except LostRowError:
             return None
         with self._place.committing(self._outline.name):
-            transaction = table.transaction()
+            transaction = KnownTransaction(table)
             if _has_nulls(changes.written, self._outline.key) and table.schema().identifier_field_ids:
                 set_identifiers(transaction, ())
             change_order(transaction, self._outline.name, self._order)
             writer = self._writer(transaction, table, epoch)
-            new = [file for part in whole_files([changes.written]) for file in writer.write_rows(part)]
+            new = [file for part in rows_of_files([changes.written]) for file in writer.write_rows(part)]
             deleted = list(writer.write_deletes(deletes))
             return self._commit(transaction, edit, new, deleted, epoch)
 
@@ -290,14 +291,14 @@ class IcebergSink:
         with self._place.committing(self._outline.name):
             table = self._table or self._create_table()
             edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
-            transaction = table.transaction()
+            transaction = KnownTransaction(table)
             if not columns_fit(table, self._outline) or partitions_of(table) != self._partitions:
                 change_order(transaction, self._outline.name, ())  # a column of it may disappear
                 evolve_table(transaction, self._outline, self._partitions)
             change_order(transaction, self._outline.name, self._order)
             writer = self._writer(transaction, table, epoch)
             new, nulls = list[NewFile](), False
-            for part in whole_files(rows.keyed()):
+            for part in rows_of_files(rows.keyed()):
                 nulls |= _has_nulls(part, self._outline.key)
                 new += writer.write_rows(part)
             set_identifiers(transaction, () if nulls else self._outline.key)
@@ -505,13 +506,13 @@ class IcebergSink:
         if not chosen and not locator.document.is_worn and not self._own_snapshot(table).moves:
             return 0, 0
         with self._place.committing(self._outline.name):
-            edit, transaction = LocatorEdit(locator), table.transaction()
+            edit, transaction = LocatorEdit(locator), KnownTransaction(table)
             keys = locator.keys_of_files(chosen)
             edit.drop_files(chosen)
             writer = self._writer(transaction, table, epoch)
             schema = written_schema(table.schema())  # other programs write other Arrow types of the same columns
             parts = (self._live_rows(file, keys[file.number], schema) for file in chosen)
-            written = [file for part in whole_files(parts) for file in writer.write_rows(part)]
+            written = [file for part in rows_of_files(parts) for file in writer.write_rows(part)]
             new = [replace(file, keys=one_array(file.keys.column(0))) for file in written]
             going = {file.number for file in chosen}
             staying = [file for file in files if file.number not in going]

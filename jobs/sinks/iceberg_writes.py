@@ -7,7 +7,7 @@ therefore writes the same objects again.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -37,7 +37,6 @@ from tussock.jobs.sinks.iceberg_order import sorted_places
 from tussock.jobs.sinks.iceberg_outline import transformed_column, written_schema
 from tussock.statestore.decoding import decoder_of
 
-FILE_ROWS, FILE_BYTES = 1_000_000, 256 << 20  # of a first load; bytes in memory
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 _DELETE_SCHEMA = pa.schema(
     [
@@ -218,29 +217,6 @@ class TableWriter:
         digest = hashlib.sha256(self.salt.encode() + b"\0" + data).hexdigest()[:32]
         self.location.objects.put(f"{self.folder}/data/{digest}{end}", data)
         return f"{self.root}/data/{digest}{end}"
-
-
-def whole_files(parts: Iterable[RowsWithKeys]) -> Iterator[RowsWithKeys]:
-    """Combine rows into parts of FILE_ROWS rows or FILE_BYTES, the last one smaller."""
-    waiting: list[RowsWithKeys] = []
-    rows = size = 0
-    for part in parts:
-        for start in range(0, part.rows.num_rows, FILE_ROWS):
-            piece = RowsWithKeys(part.rows.slice(start, FILE_ROWS), part.keys.slice(start, FILE_ROWS))
-            if waiting and (rows + piece.rows.num_rows > FILE_ROWS or size + piece.rows.nbytes > FILE_BYTES):
-                yield _joined(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(piece)
-            rows, size = rows + piece.rows.num_rows, size + piece.rows.nbytes
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(parts: Sequence[RowsWithKeys]) -> RowsWithKeys:
-    if len(parts) == 1:
-        return parts[0]
-    rows, keys = (pa.concat_tables([getattr(part, name) for part in parts]) for name in ("rows", "keys"))
-    return RowsWithKeys(rows, keys)
 
 
 def _has_readable_bounds(column: pq.ColumnChunkMetaData) -> bool:

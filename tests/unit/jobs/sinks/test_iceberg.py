@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import duckdb
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from pyiceberg.table.puffin import PuffinFile
 from tests.support.jobs.iceberg.tables import commit_files, replace_files
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
+from tussock.jobs.iceberg import row_delta
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateView, Drop
@@ -350,6 +352,28 @@ def test_a_check_finds_rows_and_places_that_differ(shop: Shop) -> None:
     for document in (Path(shop.address) / FOLDER).rglob("*.json"):
         document.unlink()
     assert objections() == dict.fromkeys(shop.model(), "its locator is missing, and the next publish makes it again")
+
+
+def test_a_publish_copies_the_metadata_a_few_times_and_writes_manifests_in_blocks(tmp_path: Path) -> None:
+    shop = shop_of_format(tmp_path, 3)
+    shop.settings = msgspec.structs.replace(shop.settings, relations=("orders",), partition_by={"orders": "id"})
+    update, copies = row_delta.update_table_metadata, list[int]()
+
+    def counted(*args: Any) -> Any:
+        copies[-1] += 1
+        return update(*args)
+
+    with patch.object(row_delta, "update_table_metadata", counted):
+        for _ in range(4):
+            copies.append(0)
+            publish_change(shop)
+    assert max(copies) <= 6, "pyiceberg copies all metadata at each use"
+    snapshot = table_of(shop, "orders").current_snapshot()
+    assert snapshot is not None
+    for manifest in snapshot.manifests(table_of(shop, "orders").io):
+        with Path(manifest.manifest_path.removeprefix("file://")).open("rb") as file:
+            assert sum(1 for _ in fastavro.block_reader(file)) == 1, "entries are compressed together"
+    assert in_order(rows_of(table_of(shop, "orders"))) == in_order(shop.model()["orders"])
 
 
 @pytest.mark.sampled(7)

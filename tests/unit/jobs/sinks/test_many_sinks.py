@@ -2,17 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.jobs.sinks.shop import Shop, in_order, read_back, sorted_rows
+from tests.support.jobs.sinks.shop import ORDERS, Shop, in_order, read_back, sorted_rows
 from tussock.jobs.facts.published import copies_of_view
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.settings.home import home_of
-from tussock.jobs.settings.publishing import DeltaSettings, ParquetSettings, PublishSettings
+from tussock.jobs.settings.publishing import KINDS, DeltaSettings, ParquetSettings, PublishSettings
 from tussock.jobs.sinks import kinds
 from tussock.jobs.sinks.base import Publisher, SinkPlace
+from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.everywhere import SinksNotPublishedError, publish_sinks, tidy_sinks
 from tussock.jobs.sinks.kinds import open_place
 from tussock.jobs.sinks.manifest import read_epoch_manifest
@@ -141,3 +145,21 @@ def test_each_kind_of_the_settings_has_its_module() -> None:
 
     assert set(KINDS) == set(kinds._MODULES)
     assert {name for name, kind in KINDS.items() if kind("x").kind != name} == set()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_view_of_one_row_without_a_key_is_published(tmp_path: Path, kind: str) -> None:
+    shop = Shop(tmp_path, seed=5)
+    fields = (Field("n", "bigint"), Field("total", "decimal(22,2)"))
+    amount = (Column(0, "decimal(12,2)"),)
+    calls = (AggCall("Count", "bigint", ()), AggCall("Sum", "decimal(22,2)", amount, "ANSI"))
+    total = Aggregate(Scan("orders", (2,), (ORDERS[2],)), (), calls, fields)
+    shop.append(CreateView("total", "SELECT count(*) AS n, sum(amount) AS total FROM orders", total))
+    sink = KINDS[kind](f"{tmp_path}/{kind}", ("total",))
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+        publish(shop, [sink])
+        amounts = [row[2] for row in shop.model()["orders"]]
+        assert rows_in(shop, sink, "total") == in_order([(len(amounts), sum(amounts, Decimal(0)))])
+        assert {check.objection for check in check_tables(shop.meta, sink)} == {None}
