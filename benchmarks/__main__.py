@@ -94,6 +94,7 @@ ALONE = {
     "growth": "benchmarks.growth",
     "history": "benchmarks.history",
     "imports": "benchmarks.imports",
+    "import-tools": "benchmarks.import_tools",
     "idle-epochs": "benchmarks.idle_epochs",
     "lake-changes": "benchmarks.lake_changes",
     "large-files": "benchmarks.large_files",

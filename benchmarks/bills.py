@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINES = {"flights": "--days", "customers": "--nights", "orders": "--days"}
 """Pipelines, and the option of their load.py that says how many deliveries there are."""
 WITHIN, SHARE = 0.25, 0.9
+TUSSOCK = (sys.executable, "-m", "tussock")  # of this environment, which PATH need not have
 _AGAIN = {
     "flights": "CREATE MATERIALIZED VIEW again AS SELECT carrier, max(arr_delay) AS m FROM flights GROUP BY carrier;",
     "customers": "CREATE MATERIALIZED VIEW again AS SELECT * FROM customers;",
@@ -69,8 +70,8 @@ def run_pipeline(name: str, folder: Path, days: int) -> Iterator[RowsCompared]:
         if day == days - 2:
             view.write_text(f"{view.read_text()}\n{_AGAIN[name]}\n")
         if day in (1, days - 2):
-            _run(home, "tussock", "apply", name)
-        _run(home, "tussock", "epoch", "--pipeline", name)
+            _run(home, *TUSSOCK, "apply", name)
+        _run(home, *TUSSOCK, "epoch", "--pipeline", name)
         if day > 2:
             meta = open_meta(load_pipeline(home / "pipelines" / name).store)
             facts = one_epoch(meta, meta.read_latest().epoch)

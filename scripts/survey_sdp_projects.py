@@ -28,7 +28,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from scripts.survey_sources import type_of_name
+from scripts.survey_sources import required_type, type_of_name
 from tussock.jobs.importing.imports import ImportOutcome, ReportLine, list_lines
 from tussock.jobs.importing.judge import judge_project
 from tussock.jobs.importing.project import ForeignProject, Model
@@ -44,20 +44,35 @@ _DEFINES = re.compile(
     re.IGNORECASE,
 )
 _SETTING = re.compile(r"conf\.get\(\s*[\"']([\w.]+)[\"']\s*\)|\$\{([\w.]+)\}")
-_COLUMN = re.compile(r"name `([^`]+(?:`\.`[^`]+)*)` cannot be resolved|No such struct field `([^`]+)`")
-_MOST_S = 120.0  # in which columns are added to the sources of one project
+_COLUMN = re.compile(
+    r"name `([^`]+(?:`\.`[^`]+)*)` cannot be resolved|No such struct field `([^`]+)`|"
+    r"Attribute `([^`]+)` is not supported|'(\w+)' is no column of|Cannot resolve column name \"(\w+)\" among"
+)
+_USING = re.compile(r"USING column `([^`]+)` cannot be resolved on the (?:left|right) side.*?columns: \[([^\]]*)\]")
+_TYPE = re.compile(
+    r"requires the \(?\"([A-Z]+)[^)]*?\)? type, however \"([^\"]+)\" has the type|"
+    r"Cannot resolve \"([^\"]+)\" due to data type mismatch: the binary operator requires the input type \(?\"([A-Z]+)"
+)
+_MOST_S = 240.0  # in which columns are added to the sources of one project
 _VALUES = {"timestamp": "2026-01-01 00:00:00", "date": "2026-01-01", "double": "1.5", "boolean": "true", "string": "x"}
+_VALUES |= {"bigint": "1", "binary": "x"}
+_NESTED = {"array<string>": ["x"], "map<string,string>": {"x": "x"}}  # in JSON
 #: Reasons of datasets that are no deterministic query of Spark, or that Spark refuses over the guessed columns.
 _NOT_SPARK = (
-    (r"rand|uuid|monotonically", "its rows depend on chance"),
+    (r"rand|uuid|monotonically|dropDuplicates of some columns", "its rows depend on chance"),
     (r"current_(date|timestamp)|now\(\)|input_file_name|clock", "its rows depend on the time of the run"),
     (r"UDF|Python function|InPandas|PythonUDF|python_udf|pandas_udf", "a Python function on rows"),
     (r"ModuleNotFoundError|ImportError", "a Python package that is not here"),
     (r"dbutils|Databricks has it", "dbutils of Databricks"),
     (r"UNRESOLVED_ROUTINE|[Cc]annot resolve routine|UNRESOLVABLE_TABLE", "a function that Spark lacks"),
     (r"PARSE_SYNTAX|[Ss]yntax error", "syntax that Spark lacks"),
-    (r"NameError|TypeError|AttributeError|NOT_ITERABLE|KeyError", "an error of its own"),
-    (r"UNRESOLVED_(COLUMN|FIELD)|ATTRIBUTE_NOT_SUPPORTED|No such struct field", "columns that its sources may have"),
+    (r"when it runs again, it makes another query", "its rows depend on chance or on the time of the run"),
+    (r"NameError|ValueError|TypeError|AttributeError|NOT_ITERABLE|KeyError|FIELD_DATA_TYPE", "an error in its Python"),
+    (
+        r"UNRESOLVED_(COLUMN|FIELD|USING)|CANNOT_RESOLVE_STAR|is no column of|ATTRIBUTE_NOT_SUPPORTED|"
+        r"No such struct field|AMBIGUOUS_REFERENCE",
+        "columns that its sources may have",
+    ),
     (r"DATATYPE_MISMATCH|INCOMPATIBLE|INVALID_EXTRACT", "types that its sources may have"),
     (r"REQUIRES_SINGLE_PART|TABLE_OR_VIEW_NOT_FOUND", "a table outside of the project"),
     (r"it contains a credential", "a credential in its text"),
@@ -171,15 +186,52 @@ def _improve(
             kind = models[source[1]].kind.partition(" ")[0]
             guesses[source[1]] = Guess("parquet" if kind == "table" else kind)
             changed = True
+        elif name in models and " is not allowed at " in reason and name not in guesses:
+            guesses[name] = Guess(models[name].kind.partition(" ")[0])
+            changed = True
+        elif name in models and (using := _USING.search(reason)) is not None:
+            side = set(re.findall(r"`([^`]+)`", using[2].lower()))
+            origins = [s for s in _origins(project, name, guesses) if (s, using[1].lower()) not in tried]
+            near = [s for s in origins if side.issuperset(guesses[s].columns or {"id"})]
+            for origin in (near or origins)[:1]:
+                tried.add((origin, using[1].lower()))
+                guesses[origin].columns.setdefault(using[1].lower(), type_of_name(using[1]))
+                changed = True
+        elif name in models and (typed := _TYPE.search(reason)) is not None:
+            kind, words = required_type(typed[1] or typed[4]), typed[2] or typed[3]
+            for origin in _origins(project, name, guesses):
+                for column in set(re.findall(r"\w+", words.lower())) & guesses[origin].columns.keys():
+                    if kind and (origin, f"{column} {kind}") not in tried:
+                        tried.add((origin, f"{column} {kind}"))
+                        guesses[origin].columns[column] = kind
+                        changed = True
         elif name in models and (missing := _COLUMN.search(reason)) is not None:
-            column = (missing[1] or missing[2]).split("`.`")[-1]
+            *parents, column = next(filter(None, missing.groups())).split("`.`")
             origins = [s for s in _origins(project, name, guesses) if (s, column.lower()) not in tried]
+            if (
+                parents
+                and not origins
+                and (nested := _nest(guesses, _origins(project, name, guesses), parents[-1], column))
+            ):
+                changed = nested
             named = _names_at(project.root, models[name]) if len(origins) == 1 else []
             for further in (column, *named) if origins else ():
                 tried.add((origins[0], further.lower()))
                 guesses[origins[0]].columns.setdefault(further.lower(), type_of_name(further))
                 changed = True
     return changed
+
+
+def _nest(guesses: Mapping[str, Guess], origins: Iterator[str], parent: str, field: str) -> bool:
+    """Give the nearest source without a structure of this name one with the field. Returns whether there was any."""
+    for origin in origins:
+        columns = guesses[origin].columns
+        before = re.fullmatch(r"struct<(.*)>", columns.get(parent.lower(), "struct<>"))
+        if before is not None and f"{field}:" not in before[1]:
+            fields = ",".join(filter(None, (before[1], f"{field}:{type_of_name(field)}")))
+            columns[parent.lower()] = f"struct<{fields}>"
+            return True
+    return False
 
 
 def _names_at(root: Path, model: Model) -> list[str]:
@@ -207,7 +259,7 @@ def _origins(project: ForeignProject, name: str, guesses: Mapping[str, Guess]) -
 def _write_source(spark: SparkSession, place: Path, guess: Guess) -> SourcePlace:
     columns = guess.columns or {"id": "string"}
     place.mkdir(parents=True)
-    rows = [_VALUES[kind] for kind in columns.values()]
+    rows = [_value_of(kind) for kind in columns.values()]
     if guess.format == "csv":
         with (place / "1.csv").open("w", newline="") as file:
             csv.writer(file).writerows([list(columns), rows])
@@ -215,12 +267,19 @@ def _write_source(spark: SparkSession, place: Path, guess: Guess) -> SourcePlace
         (place / "1.json").write_text(json.dumps(dict(zip(columns, rows, strict=True))))
     else:
         text = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
-        table = to_arrow_schema(spark.createDataFrame([], text).schema).empty_table()
+        table = to_arrow_schema(spark.createDataFrame([], text).schema, timezone="UTC").empty_table()
         if guess.format == "delta":
             write_deltalake(str(place), table)
         else:
             pq.write_table(table, place / "1.parquet")
     return SourcePlace(str(place))
+
+
+def _value_of(kind: str) -> object:
+    """A value of a type, as in a file of JSON."""
+    if (fields := re.fullmatch(r"struct<(.*)>", kind)) is not None:
+        return {name: _value_of(type_) for name, _, type_ in (f.partition(":") for f in fields[1].split(","))}
+    return _NESTED.get(kind, _VALUES.get(kind, "x"))
 
 
 def _kind_of(reason: str) -> str | None:

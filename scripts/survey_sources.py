@@ -58,6 +58,11 @@ def type_of_name(column: str) -> str:
     return next((type_ for pattern, type_ in _BY_NAME if re.fullmatch(pattern, column.lower())), "string")
 
 
+def required_type(words: str) -> str:
+    """A type that fits what Spark requires, such as "ARRAY"; empty if none does."""
+    return next((type_ for pattern, type_ in _REQUIRED if re.search(pattern, words)), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """A model in Spark's analysis. `error`: its condition and first line; empty if it has a meaning.
@@ -191,7 +196,7 @@ class SourceFit:
         return next((type_ for type_ in types if re.fullmatch(r"[a-z]+(\(\d+(, *\d+)?\))?", type_)), "")
 
     def _change_type(self, model: Model, text: str, required: str) -> tuple[str, ...]:
-        wanted = next((type_ for pattern, type_ in _REQUIRED if re.search(pattern, required)), "")
+        wanted = required_type(required)
         for column in dict.fromkeys(word.lower() for word in re.findall(r"\w+", text)):
             for source in self._reachable(model.name):
                 if column not in self.schemas[source]:

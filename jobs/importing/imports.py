@@ -17,8 +17,10 @@ from tussock.jobs.importing.pipeline_files import (
     write_files,
 )
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, ReadProject, Script, models_in_order
+from tussock.jobs.sql.now import ELSEWHERE
 from tussock.statestore.errors import InputError
 
+_LEAVE_OUT = "--leave-out-clock"
 _LOOK_S = 1.0  # between two looks at the project's files
 
 
@@ -87,8 +89,17 @@ def import_project(
     drift += tuple(Drift(Path(project.inputs[0].name), sentence) for sentence in project.outdated) if check else ()
     changed = () if check else write_files(folder, texts)
     outdated = () if check else project.outdated
-    notes = (*project.notes, *outdated, *missing_settings(folder, texts))
+    notes = (*project.notes, *outdated, *_notes_of_clocks(verdicts, command), *missing_settings(folder, texts))
     return ImportReport(project, folder, tuple(list_lines(project, verdicts)), notes, changed, drift)
+
+
+def _notes_of_clocks(verdicts: Verdicts, command: str) -> tuple[str, ...]:
+    """A remedy if models are refused because the clock is in their rows."""
+    refused = sum(ELSEWHERE in verdict.reason for verdict in verdicts.values())
+    if not refused or _LEAVE_OUT in command:
+        return ()
+    rows = "rows of 1 model contain" if refused == 1 else f"rows of {refused} models contain"
+    return (f"{rows} the clock of the run; {_LEAVE_OUT} imports them without such columns, and names the columns",)
 
 
 def path_from(pipelines: Path, path: Path) -> str:

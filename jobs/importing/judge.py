@@ -13,12 +13,16 @@ from pathlib import Path
 
 from tussock.jobs.catalog.definition import unbounded_costs
 from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.importing.names import relation_text
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, models_in_order
-from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, schema_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
-from tussock.statestore.errors import InputError
+from tussock.jobs.sources.errors import MissingSparkModuleError
+from tussock.jobs.sources.kafka import COLUMNS as KAFKA_COLUMNS
+from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
+from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.progress import Progress, no_progress
@@ -98,6 +102,8 @@ def _empty_session() -> Iterator[Session]:
 def _bind_model(session: Session, model: Model, root: Path) -> StatementVerdict:
     try:
         session.execute(substituted_in_sql(model.statement, {"data": str(root)}, model.place.file), base=root)
+    except (KafkaUnavailableError, MissingSparkModuleError) as err:
+        return _bind_stand_in(session, model, root, err)
     except InputError as err:
         return StatementVerdict(_reason_of(err))
     catalog = PendingCatalog(session.meta).read_catalog(session.meta.read_latest())
@@ -106,6 +112,14 @@ def _bind_model(session: Session, model: Model, root: Path) -> StatementVerdict:
         return StatementVerdict()
     costs = tuple(f"{cost.title}: an epoch {cost.cost}" for cost in unbounded_costs(relation))
     return StatementVerdict(stores=True, costs=costs)
+
+
+def _bind_stand_in(session: Session, model: Model, root: Path, err: TussockError) -> StatementVerdict:
+    """Bind a source without files in place of a topic that this process cannot read, so its readers have verdicts."""
+    columns = ", ".join(f"{quote_name(field.name)} {field.type}" for field in KAFKA_COLUMNS)
+    options = f"path {string_text(str(root / f'no-{model.name}'))}, may_be_missing 'true'"
+    session.execute(f"CREATE SOURCE {relation_text(model.name)} ({columns}) USING parquet OPTIONS ({options})")
+    return StatementVerdict(costs=(f"it was not checked: {_reason_of(err)}",))
 
 
 def _bind_assertion(session: Session, assertion: ProjectTest) -> StatementVerdict:
@@ -117,6 +131,6 @@ def _bind_assertion(session: Session, assertion: ProjectTest) -> StatementVerdic
     return StatementVerdict(stores=True)
 
 
-def _reason_of(err: InputError) -> str:
+def _reason_of(err: TussockError) -> str:
     """The message of an error in one line, without the excerpt of the text."""
     return " ".join(str(err).partition("\n")[0].split())

@@ -88,26 +88,36 @@ class ProjectBinding:
 
     def add(self, model: Model, root: Path) -> bool:
         """Bind a model's statement. False: the engine refuses it, and the judge of the import gives the reason."""
-        text = substituted_in_sql(model.statement, {"data": str(root)}, model.place.file)
-        if (schema := schema_of(model.name)) != DEFAULT_SCHEMA:
-            self._draft.add_statement(CreateSchema(schema, if_not_exists=True))
         try:
-            bound, _ = self._maker.bind_statement(self._draft.catalog, self._meta.read_latest(), ScriptStatement(text))
-            match bound:
-                case CreateSource(format="kafka"):
-                    bound = msgspec.structs.replace(bound, fields=KAFKA_COLUMNS)
-                case CreateSource():
-                    bound = place_source(bound, root)
-                    bound = bound if bound.fields else describe_source(bound, self._spark)
-                case CreateView() | CreatePlainView():
-                    pass
-                case _:
-                    raise AssertionError(f"{type(bound).__name__} is no statement of an import")
-            self._draft.add_statement(bound)
+            self._draft.add_statement(self._bound_statement(model, root))
         except InputError:
             return False
         self._known.add(model.name)
         return True
+
+    def objection_to(self, model: Model, root: Path) -> InputError | None:
+        """The error with which the engine refuses a model's statement, or None. The model does not become known."""
+        try:
+            self._bound_statement(model, root)
+        except InputError as err:
+            return err
+        return None
+
+    def _bound_statement(self, model: Model, root: Path) -> CreateSource | CreateView | CreatePlainView:
+        text = substituted_in_sql(model.statement, {"data": str(root)}, model.place.file)
+        if (schema := schema_of(model.name)) != DEFAULT_SCHEMA:
+            self._draft.add_statement(CreateSchema(schema, if_not_exists=True))
+        bound, _ = self._maker.bind_statement(self._draft.catalog, self._meta.read_latest(), ScriptStatement(text))
+        match bound:
+            case CreateSource(format="kafka"):
+                return msgspec.structs.replace(bound, fields=KAFKA_COLUMNS)
+            case CreateSource():
+                bound = place_source(bound, root)
+                return bound if bound.fields else describe_source(bound, self._spark)
+            case CreateView() | CreatePlainView():
+                return bound
+            case _:
+                raise AssertionError(f"{type(bound).__name__} is no statement of an import")
 
     # --- queries ------------------------------------------------------------------------------------------------------
 

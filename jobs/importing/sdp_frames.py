@@ -31,7 +31,12 @@ from tussock.statestore.errors import InputError
 _WITHOUT_EFFECT = re.compile(r"spark\.(databricks|sql\.(shuffle|adaptive|streaming|files|autoBroadcast))\b.*")
 _LATE_CLOCK = (
     "it reads the clock, and its input has no moment for each row, as files have; add the column with the clock where "
-    "the files are read"
+    "the files are read, or leave it out with --leave-out-clock"
+)
+_MARK = "timestamp_micros(7777777777777777L)"  # stands for the clock until a SELECT is written, which can name it
+_CHANGES = (
+    "when it runs again, it makes another query, because it uses chance or the clock; two runs of the project differ. "
+    "Read the rows from files instead"
 )
 _PATH_READS = ("csv", "json", "parquet", "orc", "text", "xml")
 
@@ -54,6 +59,7 @@ class ProjectFrames:
         text_of_sql: a query's text over relations.
         use: the effect of a USE in the file that runs.
         bind_source: binds a source that a file reads outside of the functions of its datasets.
+        leaves_clocks_out: columns with a clock that no stream can have are left out later (clock_columns.py).
     """
 
     def __init__(
@@ -64,19 +70,39 @@ class ProjectFrames:
         text_of_sql: Callable[[str], str],
         use: Callable[[UseWords], None],
         bind_source: Bind,
+        *,
+        leaves_clocks_out: bool,
     ) -> None:
         self._binding, self._text_of_sql, self._use = binding, text_of_sql, use
         self._bind_source = bind_source
         self._relation_of_table, self._relation_of_read = relation_of_table, relation_of_read
         self._bind: Bind | None = None  # while the function of a dataset runs
         self._in_stream = False
+        self._leaves_clocks_out, self._has_plain_clock = leaves_clocks_out, False
         self._texts: list[tuple[DataFrame, str]] = []  # DataFrames of spark.sql, with their texts
 
     def select_of(self, query: FrameQuery, bind: Bind, kind: DatasetKind) -> str:
         """The SELECT of the DataFrame that a function returns.
 
+        The function runs twice. Otherwise random rows of one run would stay in the pipeline.
+
         Raises: QueryFunctionError, NoSelectError, errors of reads.
         """
+        try:
+            first, second = (self._select_of_run(query, bind, kind) for _ in range(2))
+        except QueryFunctionError as err:
+            if not self._leaves_clocks_out or self._has_plain_clock or err.reason != _LATE_CLOCK:
+                raise
+            self._has_plain_clock = True
+            try:
+                return self.select_of(query, bind, kind)
+            finally:
+                self._has_plain_clock = False
+        if first != second:
+            raise QueryFunctionError(_CHANGES)
+        return first
+
+    def _select_of_run(self, query: FrameQuery, bind: Bind, kind: DatasetKind) -> str:
         before, self._bind = self._bind, bind
         try:
             with self._clocks_of_files(kind), silent_query_loggers():
@@ -95,7 +121,7 @@ class ProjectFrames:
         if not isinstance(frame, DataFrame):
             raise QueryFunctionError(f"it returned {type(frame).__name__}, and not a DataFrame")
         text = next((text for known, text in self._texts if known is frame), None)
-        return self._binding.select_of_frame(frame) if text is None else text
+        return self._binding.select_of_frame(frame).replace(_MARK, "current_timestamp()") if text is None else text
 
     def read_table(self, name: str, *_: Any, **__: Any) -> DataFrame:
         """The DataFrame of a table of the project or of a catalog."""
@@ -171,17 +197,19 @@ class ProjectFrames:
         """Note that the dataset whose function runs is a stream, also if it is a temporary view."""
         self._in_stream = self._bind is not None
 
-    def _clock(self, function: Callable[[], Column], moment: Callable[[], Column]) -> Callable[[], Column]:
-        return lambda: moment() if self._in_stream else function()
+    def _clock(self) -> Column:
+        if self._in_stream and not self._has_plain_clock:
+            return F.col(INGESTED_AT)
+        return F.expr(_MARK)
 
     @contextmanager
     def standing_in(self, settings: Mapping[str, str]) -> Iterator[None]:
         """Make the class SparkSession return the stand-in inside the block, for files that ask it for a session."""
         spark = _ProjectSpark(self, dict(settings))
         functions = {
-            "current_timestamp": self._clock(F.current_timestamp, lambda: F.col(INGESTED_AT)),
-            "now": self._clock(F.now, lambda: F.col(INGESTED_AT)),
-            "current_date": self._clock(F.current_date, lambda: F.col(INGESTED_AT).cast("date")),
+            "current_timestamp": lambda: self._clock().alias("current_timestamp()"),
+            "now": lambda: self._clock().alias("now()"),
+            "current_date": lambda: self._clock().cast("date").alias("current_date()"),
             "input_file_name": lambda: F.col(f"{METADATA}.file_path"),
         }
         of_spark = {name: getattr(F, name) for name in functions}
@@ -256,11 +284,11 @@ class _ProjectConf:
     def __init__(self, settings: dict[str, str], session: SparkSession) -> None:
         self._settings, self._session = settings, session
 
-    def get(self, key: str, *default: Any) -> Any:
+    def get(self, key: str, *given: Any, **named: Any) -> Any:
         if key in self._settings:
             return self._settings[key]
-        if default or key.startswith("spark."):
-            return self._session.conf.get(key, *default)
+        if given or named or key.startswith("spark."):
+            return self._session.conf.get(key, *given, **named)
         raise KeyError(f"{key!r}: add it to `configuration` of spark-pipeline.yml")
 
     def set(self, key: str, value: Any) -> None:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tussock.jobs.importing.clock_columns import leave_out_clock
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.judge import file_of
 from tussock.jobs.importing.names import relation_name, relation_text
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from tussock.jobs.importing.sdp_binding import ProjectBinding
 
 _STREAM = re.compile(r"STREAM[\s(]", re.IGNORECASE)
+_FILE_CLOCK = "the clock in its query is the moment of the epoch that read the file (_ingested_at)"
 Query = WrittenQuery | FrameQuery
 Name = tuple[str, ...]
 
@@ -140,7 +142,12 @@ class _Dataset:
 
 
 def read_sdp_project(
-    spec: SdpSpec, name: str, sources: Mapping[str, SourcePlace], binding: "ProjectBinding"
+    spec: SdpSpec,
+    name: str,
+    sources: Mapping[str, SourcePlace],
+    binding: "ProjectBinding",
+    *,
+    leave_out_clock: bool = False,
 ) -> ForeignProject:
     """Read a declarative pipeline.
 
@@ -148,15 +155,26 @@ def read_sdp_project(
         name: of the pipeline.
         sources: the places of tables and reads, by name.
         binding: an empty store in which queries are parsed, and bound if DataFrames read them.
+        leave_out_clock: leave out columns that contain the clock (clock_columns.py).
 
     Raises: ProjectError.
     """
-    return _Reading(spec, name, sources, binding).project()
+    return _Reading(spec, name, sources, binding, leaves_clocks_out=leave_out_clock).project()
 
 
 class _Reading:
-    def __init__(self, spec: SdpSpec, name: str, sources: Mapping[str, SourcePlace], binding: "ProjectBinding") -> None:
+    def __init__(
+        self,
+        spec: SdpSpec,
+        name: str,
+        sources: Mapping[str, SourcePlace],
+        binding: "ProjectBinding",
+        *,
+        leaves_clocks_out: bool,
+    ) -> None:
         self._spec, self._name, self._binding = spec, name, binding
+        self._leaves_clocks_out = leaves_clocks_out
+        self._lost: dict[str, Sequence[str]] = {}  # the columns that were left out, by dataset
         self._datasets: dict[Name, _Dataset] = {}
         self._models: dict[str, Model] = {}
         self._assertions: list[ProjectTest] = []
@@ -169,7 +187,13 @@ class _Reading:
         self._of_files: set[str] = set()  # sources of files, which have hidden columns
         self._current: list[_Dataset] = []
         self._frames = ProjectFrames(
-            binding, self._relation_of_table, self._relation_of_read, self._text_of_sql, self._use_in_python, self._bind
+            binding,
+            self._relation_of_table,
+            self._relation_of_read,
+            self._text_of_sql,
+            self._use_in_python,
+            self._bind,
+            leaves_clocks_out=leaves_clocks_out,
         )
         self._recorder = Recorder(spec.root, self._frames.sql_of_column)
         self._python_scope = own = self._scope_of("")  # of the Python file that runs
@@ -461,7 +485,7 @@ class _Reading:
                 f"{', '.join(reads[1:])}"
             )
         words = dataset.words
-        self._models[dataset.name] = Model(
+        model = Model(
             dataset.name,
             words.kind,
             dataset.place,
@@ -471,7 +495,19 @@ class _Reading:
             notes=tuple(notes),
             refusal=refusal,
         )
+        self._models[dataset.name] = self._without_clock(model) if self._leaves_clocks_out else model
         self._add_assertions(dataset)
+
+    def _without_clock(self, model: Model) -> Model:
+        if model.refusal:
+            return model
+        try:
+            for read in model.reads:
+                self._bind(read)
+        except NotTakenError:
+            return model
+        model, self._lost[model.name] = leave_out_clock(model, self._binding, self._spec.root, self._lost)
+        return model
 
     def _statement_of(self, dataset: _Dataset) -> str:
         """The statement of a dataset. Raises InputError with the reason for which it is not taken."""
@@ -571,9 +607,8 @@ class _Reading:
         reads_files = len(relations) == 1 and relations[0] in self._of_files
         if is_stream and reads_files and (clocks := find_clocks(source)):
             parts |= clocks
-            self._reading_notes[-1].append(
-                "the clock in its query is the moment of the epoch that read the file (_ingested_at)"
-            )
+            if _FILE_CLOCK not in self._reading_notes[-1]:  # a function of Python runs twice
+                self._reading_notes[-1].append(_FILE_CLOCK)
         return edit_source(source, parts).text if parts else source.text
 
     def _relation_of_reference(self, reference: Reference, scope: _Scope) -> str:

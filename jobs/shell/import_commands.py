@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,8 @@ def import_arguments(parser: argparse.ArgumentParser) -> None:
     often.add_argument(
         "--check", action="store_true", help="write nothing; exit with code 1 if the pipeline differs from the project"
     )
+    clock = "leave out columns of refused models that contain the clock of the run, such as current_timestamp()"
+    parser.add_argument("--leave-out-clock", action="store_true", help=clock)
     trial = "run the pipeline over a sample in a temporary store, compare each view with Spark, and print the seconds"
     parser.add_argument("--try", dest="sample", metavar="DATA", help=trial)
     often.add_argument("--watch", action="store_true", help="import again after each change, until a signal ends this")
@@ -136,8 +139,22 @@ def _run_dbt(chosen: argparse.Namespace) -> int:
         words += ["--source", f"{name}={path_in_command(path)}"]
     words += ["--name", chosen.name] if chosen.name else []
     words += ["--dialect", chosen.dialect] if chosen.dialect else []
+    words += ["--leave-out-clock"] if chosen.leave_out_clock else []
     options, manifest = DbtOptions(chosen.name, chosen.dialect, places), Path(chosen.manifest)
-    return run_import(chosen, lambda: read_dbt_project(manifest, options), " ".join(words), manifest)
+    read = partial(read_dbt_project, manifest, options)
+    return run_import(
+        chosen, partial(_without_clock, read) if chosen.leave_out_clock else read, " ".join(words), manifest
+    )
+
+
+def _without_clock(read: "ReadProject") -> "ForeignProject":
+    from tussock.jobs.importing.clock_columns import leave_out_clocks
+    from tussock.jobs.importing.sdp_binding import opened_binding
+    from tussock.jobs.spark.session import joined_spark
+
+    project = read()
+    with joined_spark() as spark, opened_binding(lambda: spark) as binding:
+        return leave_out_clocks(project, binding)
 
 
 def _dbt_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,15 +32,16 @@ def _run_sdp(chosen: argparse.Namespace) -> int:
         places[name] = SourcePlace(path if is_address else os.path.abspath(path))  # noqa: PTH100  keeps links
         words += ["--source", f"{name}={path_in_command(path)}"]
     words += ["--name", chosen.name] if chosen.name else []
+    words += ["--leave-out-clock"] if chosen.leave_out_clock else []
     given = Path(chosen.spec)
     if not chosen.watch:
         read_spec(given)  # an invalid file is an error before Spark starts
     with joined_spark() as spark:  # the files, the binder and a trial share it
-        return run_import(chosen, lambda: _read_project(given, chosen.name, places, spark), " ".join(words), given)
+        return run_import(chosen, lambda: _read_project(given, chosen, places, spark), " ".join(words), given)
 
 
 def _read_project(
-    spec_path: Path, name: str, places: "Mapping[str, SourcePlace]", spark: "SparkSession"
+    spec_path: Path, chosen: argparse.Namespace, places: "Mapping[str, SourcePlace]", spark: "SparkSession"
 ) -> "ForeignProject":
     from tussock.jobs.importing.sdp_binding import opened_binding
     from tussock.jobs.importing.sdp_project import read_sdp_project
@@ -48,7 +49,8 @@ def _read_project(
 
     spec = read_spec(spec_path)
     with opened_binding(lambda: spark) as binding:
-        return read_sdp_project(spec, name or _name_of(spec.name), places, binding)
+        name = chosen.name or _name_of(spec.name)
+        return read_sdp_project(spec, name, places, binding, leave_out_clock=chosen.leave_out_clock)
 
 
 def _name_of(name: str) -> str:

@@ -138,15 +138,33 @@ def proven_text(sandbox: Sandbox, analyzed: JavaObject, plan: Plan, *, names_vie
         raise NoTextError(err.reason) from err
     except Py4JError as err:  # a node has another shape than its name suggests
         raise NoTextError("an unknown operator") from err
-    if _without_places(msgspec.to_builtins(again)) != _without_places(msgspec.to_builtins(plan)):
+    if not _plans_alike(again, plan) and not _projected_alike(sandbox, analyzed, text):
         raise NoTextError("Spark plans the SELECT in another way than the DataFrame")
     return text
 
 
-def _without_places(value: object) -> object:
+def _projected_alike(sandbox: Sandbox, analyzed: JavaObject, text: str) -> bool:
+    """Whether a DataFrame and a SELECT have the same plan before the optimizer merges projections."""
+    with sandbox.keeping_projections():
+        return _plans_alike(bind_dataframe(sandbox, analyzed, []), _bind_view(sandbox, SourceText(text), None, []))
+
+
+def _plans_alike(one: Plan, other: Plan) -> bool:
+    """Whether two plans give the same rows and columns.
+
+    Expressions name columns by index. So the names that Spark gives to the columns between two operators do not count.
+    """
+    first, second = (_without_names(msgspec.to_builtins(plan)) for plan in (one, other))
+    return one.fields == other.fields and first == second
+
+
+def _without_names(value: object) -> object:
+    """A plan without places in the text, and without the names of the columns of operators that have an input."""
     if isinstance(value, dict):
-        return {k: _without_places(v) for k, v in value.items() if k != "place"}
-    return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value
+        fields = [f["type"] for f in value["fields"]] if "input" in value and "fields" in value else value.get("fields")
+        inner = {k: _without_names(v) for k, v in value.items() if k not in ("place", "fields")}
+        return inner if fields is None else inner | {"fields": fields}
+    return [_without_names(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _plan_of_execution(

@@ -50,6 +50,7 @@ _EXCLUDED_RULES = (
     "catalyst.optimizer.ConvertToLocalRelation",
     "catalyst.optimizer.OptimizeLimitZero",
 )
+_COLLAPSE = "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
 _STRUCT_TYPE = "org.apache.spark.sql.types.StructType"
 _FILES = "spark.sql.runSQLOnFiles"
 _SETTINGS: Mapping[str, str] = {
@@ -200,6 +201,21 @@ class Sandbox:
         """See tussock.jobs.spark.session.activated_session, for the binding session."""
         with activated_session(self.session):
             yield
+
+    @contextmanager
+    def keeping_projections(self) -> Iterator[None]:
+        """Let the optimizer keep projections apart inside the block, as the query has them.
+
+        It merges two projections if that repeats no costly expression. Its decision is not the same for a DataFrame and
+        for the SELECT with the same projections.
+        """
+        name = "spark.sql.optimizer.excludedRules"
+        before = _SETTINGS[name]
+        self.session.conf.set(name, f"{before},{_COLLAPSE}")
+        try:
+            yield
+        finally:
+            self.session.conf.set(name, before)
 
     @contextmanager
     def files_readable(self) -> Iterator[None]:

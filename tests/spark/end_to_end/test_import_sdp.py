@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,8 @@ from tussock.jobs.importing.sdp_spec import read_spec
 from tussock.jobs.importing.trial import try_project
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
+from tussock.jobs.sources.kafka import KafkaTopics
+from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 
 pytestmark = pytest.mark.spark
 
@@ -226,6 +229,15 @@ def collected():
 
 
 @dlt.table
+def shaped():
+    counted = spark.table("orders_raw").groupBy("customer").agg(
+        F.countDistinct("op").alias("ops"), F.countDistinct("amount").alias("amounts")
+    )
+    moments = counted.withColumn("at", F.from_unixtime(spark.conf.get("shop.first", default="ops")).cast("timestamp"))
+    return moments.withColumn("day", F.col("at").cast("date"))
+
+
+@dlt.table
 def newest():
     return spark.table("orders_raw").dropDuplicates(["customer"])
 """
@@ -234,7 +246,7 @@ def newest():
 def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     project, report = import_files(spark, write_project(tmp_path / "shop", orders_sql=SQL, more_py=PYTHON), tmp_path)
     taken = outcomes(report)
-    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history"):
+    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history", "shaped"):
         assert taken[name] is ImportOutcome.INCREMENTAL, reason_of(report, name)
     assert taken["orders_raw_files"] is ImportOutcome.SOURCE
     assert taken["orders_clean_known"] is taken["orders_clean_has_id"] is ImportOutcome.TEST
@@ -261,6 +273,9 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
         assert session.query("SELECT count(*) AS n FROM history WHERE __END_AT IS NULL").to_pylist() == [{"n": 2}]
         assert session.query("SELECT DISTINCT file FROM orders_raw WHERE taken_at IS NOT NULL").to_pylist() == [
             {"file": "1.json"}
+        ]
+        assert session.query("SELECT ops, amounts, day FROM shaped WHERE customer = 8").to_pylist() == [
+            {"ops": 2, "amounts": 2, "day": date(1970, 1, 1)}
         ]
         assert not session.verify().different
 
@@ -502,3 +517,113 @@ def test_the_clock_of_a_stream_is_the_moment_of_its_file(spark: SparkSession, tm
         assert row["file"].endswith("/data/orders/1.json")
         assert session.query("SELECT count(*) AS n FROM parts").to_pylist() == [{"n": 3}]
         assert not session.verify().different
+
+
+RANDOM = """
+import random
+from datetime import datetime
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+
+@dp.materialized_view
+def made():
+    return spark.createDataFrame([(random.random(),)], "x DOUBLE")
+
+
+@dp.materialized_view
+def stamped():
+    return spark.read.format("json").schema("id BIGINT").load("data/orders").withColumn("at", F.lit(datetime.now()))
+
+
+@dp.materialized_view
+def fixed():
+    return spark.createDataFrame([(1, "a")], "id INT, name STRING")
+"""
+
+
+def test_a_function_that_makes_other_rows_in_its_second_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    _, report = import_files(spark, write_project(tmp_path / "shop", rows_py=RANDOM), tmp_path)
+    assert "it uses chance or the clock" in reason_of(report, "made")
+    assert "it uses chance or the clock" in reason_of(report, "stamped")
+    assert outcomes(report)["fixed"] is ImportOutcome.INCREMENTAL
+
+
+CLOCKS_SQL = f"""
+CREATE STREAMING TABLE raw AS SELECT * FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
+CREATE MATERIALIZED VIEW staged AS
+WITH parts AS (SELECT id, customer, amount, current_timestamp() AS loaded_at FROM raw)
+SELECT id, current_date() AS day, customer, amount, datediff(current_date(), loaded_at) AS age, loaded_at FROM parts;
+CREATE MATERIALIZED VIEW totals AS SELECT customer, sum(amount) AS total FROM staged GROUP BY customer;
+CREATE MATERIALIZED VIEW newest AS SELECT customer, max(loaded_at) AS at FROM staged GROUP BY customer;
+CREATE MATERIALIZED VIEW today AS SELECT DISTINCT customer, current_date() AS day FROM raw;
+"""
+CLOCKS_PYTHON = """
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+
+@dp.table
+def cleaned():
+    return spark.readStream.table("raw").select("id", "amount").withColumn("cleaned_at", F.current_timestamp())
+
+
+@dp.materialized_view
+def amounts():
+    return spark.read.table("cleaned").groupBy("amount").agg(F.count("*").alias("n"))
+"""
+
+
+def test_columns_with_the_clock_are_left_out_on_request(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_sql=CLOCKS_SQL, b_py=CLOCKS_PYTHON)
+    _, report = import_files(spark, spec, tmp_path)
+    assert {line.name for line in report.refused} == {"staged", "totals", "newest", "today", "cleaned", "amounts"}
+    assert "--leave-out-clock imports them without" in report.notes[0]
+    with opened_binding(lambda: spark) as binding:
+        project = read_sdp_project(read_spec(spec), "other", {}, binding, leave_out_clock=True)
+    command = "tussock import sdp x --leave-out-clock"
+    report = import_project(project, tmp_path / "pipelines", command, judge_project)
+    assert {line.name for line in report.refused} == {"newest", "today"}
+    assert reason_of(report, "newest") == "it reads loaded_at of staged, which --leave-out-clock leaves out"
+    notes = {line.name: line.notes for line in report.lines}
+    assert notes["staged"] == ("without day, age, loaded_at: the clock of each run would change the rows",)
+    assert notes["cleaned"] == ("without cleaned_at: the clock of each run would change the rows",)
+    with running(project, report, tmp_path / "store", spark) as session:
+        orders = spark.read.schema(ROWS).json(str(spec.parent / "data" / "orders"))
+        assert_same_answer(session.read("staged"), orders.select("id", "customer", "amount").toArrow(), "staged")
+        totals = orders.groupBy("customer").agg(F.sum("amount").alias("total"))
+        assert_same_answer(session.read("totals"), totals.toArrow(), "totals")
+        amounts = orders.groupBy("amount").agg(F.count("*").alias("n"))
+        assert_same_answer(session.read("amounts"), amounts.toArrow(), "amounts")
+
+
+TOPIC = """
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+
+@dp.table
+def events():
+    topic = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "localhost:1")
+    return topic.option("subscribe", "events").load().select(F.col("value").cast("string").alias("text"))
+
+
+@dp.materialized_view
+def texts():
+    return spark.table("events").groupBy("text").agg(F.countDistinct("text").alias("n"), F.count("*").alias("m"))
+"""
+
+
+def test_a_topic_that_cannot_be_read_now_does_not_hide_its_readers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_away(*_: object) -> None:
+        raise KafkaUnavailableError("events_topic", "localhost:1", "timeout")
+
+    monkeypatch.setattr(KafkaTopics, "describe", be_away)
+    _, report = import_files(spark, write_project(tmp_path / "shop", a_py=TOPIC), tmp_path)
+    assert not report.refused
+    notes = {line.name: line.notes for line in report.lines}
+    assert notes["events_topic"][0].startswith(
+        "it was not checked: source 'events_topic': Kafka at localhost:1 did not"
+    )

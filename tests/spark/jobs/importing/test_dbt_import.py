@@ -10,11 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.jobs.seeds import SEED, SEED_ROWS
+from tussock.jobs.importing.clock_columns import leave_out_clocks
 from tussock.jobs.importing.dbt_manifest import DbtNode
 from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
 from tussock.jobs.importing.dbt_sources import seed_model
 from tussock.jobs.importing.imports import ImportOutcome, ImportReport, import_project
 from tussock.jobs.importing.judge import judge_project
+from tussock.jobs.importing.sdp_binding import opened_binding
 from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
@@ -118,6 +120,29 @@ def test_a_model_that_cannot_be_maintained_has_the_binders_reason(spark: SparkSe
     assert "`nothing`" in verdicts["lost"].reason
     assert verdicts["reader"].reason == "it reads lucky, which was not taken"
     assert verdicts["raw.raw_shops"].accepted
+
+
+def test_columns_with_the_clock_are_left_out_on_request(spark: SparkSession) -> None:
+    project = read_dbt_project(EXAMPLE / "target" / "manifest.json", DbtOptions())
+    shops = next(m for m in project.models if m.name == "raw.raw_shops")
+    head = "CREATE MATERIALIZED VIEW loaded (id, day, `the name`) AS\n"
+    loaded = replace(
+        shops, name="loaded", kind="model", reads=("raw.raw_shops",), script=project.models[-1].script,
+        statement=f"{head}SELECT id, current_date(), name FROM raw.raw_shops",
+    )  # fmt: skip
+    reader = replace(
+        loaded, name="reader", reads=("loaded",), statement="CREATE MATERIALIZED VIEW reader AS\nSELECT day FROM loaded"
+    )
+    with opened_binding(lambda: spark) as binding:
+        changed = leave_out_clocks(replace(project, models=(shops, loaded, reader)), binding)
+    _, model, late = changed.models
+    assert model.statement == (
+        "CREATE MATERIALIZED VIEW loaded AS\nSELECT id, `the name` FROM (\n"
+        "SELECT id, current_date(), name FROM raw.raw_shops\n) AS `loaded` (id, day, `the name`)"
+    )
+    assert model.notes == ("without day: the clock of each run would change the rows",)
+    assert late.refusal == "it reads day of loaded, which --leave-out-clock leaves out"
+    assert judge_project(replace(changed, assertions=(), unit_tests=()))["loaded"].accepted
 
 
 def test_a_second_import_finds_no_difference(imported: ImportReport, spark: SparkSession) -> None:
