@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from tests.support.simulation import system
 from tussock.jobs.driver.slots import Slots
 from tussock.jobs.exchange import channel
 from tussock.jobs.outside import world
@@ -48,9 +49,10 @@ def keep_names_in_children() -> None:
 
 
 def keep_connections_in_children() -> None:
-    """A forked child keeps its parent's connections open."""
+    """A forked child keeps its parent's connections open, and the pool of workers that refers to them."""
     channel.close_in_child = lambda connection: connection
     world.close_in_child = lambda connection: connection  # type: ignore[attr-defined]
+    system.AT_FORK[:] = [calls for calls in system.AT_FORK if calls[2] != pool._of_process.forget_pool]
 
 
 FIXES: Mapping[str, Callable[[], None]] = {

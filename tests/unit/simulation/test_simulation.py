@@ -77,7 +77,7 @@ def test_a_seed_has_the_same_history_in_every_process() -> None:
 
 
 #: A seed that finds the fault of each fix, without it.
-FOUND_BY = {"slots": 19, "send": 2, "silence": 1, "folders": 67, "names": 2}
+FOUND_BY = {"slots": 19, "send": 2, "silence": 1, "folders": 67, "names": 2, "connections": 0}
 
 
 @pytest.mark.sampled(2)
