@@ -94,7 +94,7 @@ class TableFiles:
 
     def pieces_of(self, snapshot: "Snapshot | None") -> list[LakePiece]:
         """Return all rows of a snapshot, by the paths of files; None has no rows."""
-        return sorted(self._difference(None, snapshot), key=lambda piece: piece.file.path)
+        return self._difference(None, snapshot)
 
     def pieces_between(self, before: "Snapshot", last: "Snapshot") -> list[LakePiece]:
         """Return the changes from one snapshot to another, which need not be its descendant.
@@ -102,16 +102,10 @@ class TableFiles:
         Raises: UnsupportedIcebergFeatureError; errors of the table's storage. Cost: the manifests that only one of
         them has, all delete manifests, and the data manifests of both if new deletes apply to older files.
         """
-        sums: dict[str, dict[tuple[LakeFile, ...], int]] = {}
-        files: dict[str, LakeFile] = {}
+        changes = _PieceSums()
         for start, end in self._runs_between(before, last):
-            for piece in self._difference(start, end):
-                files[piece.file.path] = piece.file
-                of_file = sums.setdefault(piece.file.path, {})
-                for weight, deletes in piece.weights:
-                    of_file[deletes] = of_file.get(deletes, 0) + weight
-        netted = {path: tuple((w, d) for d, w in of_file.items() if w) for path, of_file in sums.items()}
-        return [LakePiece(files[path], weights) for path, weights in sorted(netted.items()) if weights]
+            changes.add_pieces(self._difference(start, end))
+        return changes.list_pieces()
 
     def find_snapshot(self, snapshot_id: int) -> "Snapshot | None":
         """Return a snapshot of the table; None if it has expired."""
@@ -151,22 +145,19 @@ class TableFiles:
             yield start, end
 
     def _difference(self, before: "Snapshot | None", last: "Snapshot | None") -> list[LakePiece]:
-        """Return the difference of the live rows of two snapshots."""
+        """Return the difference of the live rows of two snapshots.
+
+        Manifests may list a file several times: each entry counts, with the deletes that its sequence number admits.
+        """
         was, now = _Files(self, before), _Files(self, last)
-        only_was, only_now = was.files_of(was.only(now)), now.files_of(now.only(was))
-        gone = [f for path, f in only_was.items() if path not in only_now]
-        come = [f for path, f in only_now.items() if path not in only_was]
-        pieces = [LakePiece(f, ((-1, was.deletes_of(f)),)) for f in gone]
-        pieces += [LakePiece(f, ((1, now.deletes_of(f)),)) for f in come]
-        # A file that was removed and added again has another sequence number, so other deletes apply.
-        stay = [(f, only_now[path]) for path, f in only_was.items() if path in only_now]
+        changes = _PieceSums()
+        changes.count_files(was.files_of(was.only(now)), was, -1)
+        changes.count_files(now.files_of(now.only(was)), now, 1)
         if set(was.deletes) != set(now.deletes):
-            stay += [(f, f) for f in was.files_of(was.common(now)).values()]
-        for old, new in stay:
-            deleted, deletes = was.deletes_of(old), now.deletes_of(new)
-            if deleted != deletes:
-                pieces.append(LakePiece(new, ((-1, deleted), (1, deletes))))
-        return pieces
+            stay = was.files_of(was.common(now))
+            changes.count_files(stay, was, -1)
+            changes.count_files(stay, now, 1)
+        return changes.list_pieces()
 
     def read_manifests(self, manifests: Iterable["ManifestFile"]) -> list[LakeFile]:
         """Return the live files of manifests."""
@@ -212,6 +203,31 @@ class TableFiles:
         )
 
 
+class _PieceSums:
+    """Sums the weights of data files, by path and deletes."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[tuple[LakeFile, ...], int]] = {}
+        self._files: dict[str, LakeFile] = {}
+
+    def count_files(self, files: Iterable[LakeFile], of: "_Files", weight: int) -> None:
+        """Count each file with this weight, and with the deletes of a snapshot."""
+        self.add_pieces(LakePiece(file, ((weight, of.deletes_of(file)),)) for file in files)
+
+    def add_pieces(self, pieces: Iterable[LakePiece]) -> None:
+        """Add the weights of pieces."""
+        for piece in pieces:
+            self._files[piece.file.path] = piece.file
+            of_file = self._sums.setdefault(piece.file.path, {})
+            for weight, deletes in piece.weights:
+                of_file[deletes] = of_file.get(deletes, 0) + weight
+
+    def list_pieces(self) -> list[LakePiece]:
+        """Return the files with a weight, by path."""
+        netted = {path: tuple((w, d) for d, w in of_file.items() if w) for path, of_file in self._sums.items()}
+        return [LakePiece(self._files[path], weights) for path, weights in sorted(netted.items()) if weights]
+
+
 class _Files:
     """The files of one snapshot."""
 
@@ -229,9 +245,9 @@ class _Files:
         """Return the data manifests that both snapshots have."""
         return [m for path, m in self._data.items() if path in other._data]
 
-    def files_of(self, manifests: Iterable["ManifestFile"]) -> dict[str, LakeFile]:
-        """Return the live data files of manifests by path."""
-        return {f.path: f for f in self._of.read_manifests(manifests)}
+    def files_of(self, manifests: Iterable["ManifestFile"]) -> list[LakeFile]:
+        """Return the live data files of manifests."""
+        return self._of.read_manifests(manifests)
 
     @cached_property
     def deletes(self) -> list[LakeFile]:

@@ -445,6 +445,25 @@ def test_the_columns_are_the_tables_own(lake: Path) -> None:
         IcebergTables().describe(source(lake, (Field("x", "int"),)), lambda: pytest.fail("no Spark is needed"))
 
 
+def test_a_file_that_a_table_has_twice_has_its_rows_twice(tmp_path: Path) -> None:
+    table = catalog_in(tmp_path / "lake").create_table(NAME, rows_of().schema)
+    table.append(rows_of((1, 1.0, "a")))
+    paths = [task.file.file_path for task in table.scan().plan_files()]
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "lake"), COPY)
+    advance(meta)
+    table.add_files(paths, check_duplicate_files=False)
+    other = new_store(tmp_path / "other")
+    append(other, source(tmp_path / "lake"), COPY)
+    for store in (meta, other):
+        advance(store)
+        assert rows(store, "copy") == [(1, 1.0, "a")] * table.scan().to_arrow().num_rows == [(1, 1.0, "a")] * 2
+    table.delete("id = 1")
+    for store in (meta, other):
+        advance(store)
+        assert rows(store, "copy") == []
+
+
 def test_position_deletes_whose_last_file_is_unknown_may_name_any_file() -> None:
     """A writer that cuts bounds has none above a name that it cannot increase."""
     deletes = LakeFile("d.parquet", "PARQUET", 1, 1, 0, "", 1, low="b")
