@@ -58,13 +58,13 @@ class MissingExtraError(InputError):
         )
 
 
-def missing_extra(module: str) -> MissingExtraError | None:
-    """Return the error of an optional module that is not installed; None if it is. Imports nothing."""
+def missing_spark() -> MissingExtraError | None:
+    """Return an error if pyspark is not installed; None if it is. Imports nothing."""
     try:
-        spec = find_spec(module)
+        spec = find_spec("pyspark")
     except ModuleNotFoundError:
         spec = None
-    return None if spec is not None else MissingExtraError(module, EXTRAS[module])
+    return None if spec is not None else MissingExtraError("pyspark", EXTRAS["pyspark"])
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from tussock.jobs.wire.flush_policy import ExpectedSize, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum, Report
 from tussock.jobs.workers.pool import WorkerPool, pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
-from tussock.statestore.extras import MissingExtraError, missing_extra
+from tussock.statestore.extras import MissingExtraError, missing_spark
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress, no_progress
@@ -267,7 +267,7 @@ class AutoRunner:
         except SparkWantedError:
             raise SparkWantedError(why) from None
         except (MissingExtraError, ModuleNotFoundError) as err:
-            missing = missing_extra("pyspark")
+            missing = missing_spark()
             if missing is None or not (levels.reads or levels.by_spark):
                 raise
             raise NeedsSparkError(_read_by_spark(levels.reads), levels.by_spark, missing.command) from err

@@ -28,11 +28,11 @@ class Segments:
         """The groups that have rows."""
         return np.flatnonzero(np.diff(self.starts))
 
-    def values_at(self, places: I64, column: int = 0) -> pa.Array:
-        """(n,) per non-empty group, the value at its index in `places` (among all rows); NULL for empty groups."""
+    def values_at(self, places: I64) -> pa.Array:
+        """(n,) per group, the first column's value at its index in `places` (among all rows); NULL without rows."""
         chosen = np.full(len(self.starts) - 1, -1, np.int64)
         chosen[self.filled_groups] = places
-        return self.columns[column].take(pa.array(chosen, mask=chosen < 0))
+        return self.columns[0].take(pa.array(chosen, mask=chosen < 0))
 
 
 def segments_of(read: PrefixRows, groups: int, columns: Sequence[int]) -> Segments:

@@ -31,9 +31,9 @@ def _register_casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[
     return register
 
 
-def _plain_cast(call: Call, sql: str, target: str | None = None) -> str:
+def _plain_cast(call: Call, sql: str) -> str:
     """DuckDB's cast: for a value that does not fit it raises, or in TRY mode returns NULL."""
-    return try_cast(sql, target or call.type) if call.mode == "TRY" else strict_cast(sql, target or call.type)
+    return try_cast(sql, call.type) if call.mode == "TRY" else strict_cast(sql, call.type)
 
 
 def _extract_group(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:

@@ -24,7 +24,7 @@ from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, describe_edits, statement_items
 from tussock.jobs.statements.deployment import Deployment, Derived, DerivedScript
 from tussock.statestore.errors import InputError
-from tussock.statestore.extras import missing_extra
+from tussock.statestore.extras import missing_spark
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import AlreadyInitialisedError
@@ -138,7 +138,7 @@ def apply(
             read.require_whole(
                 approved, _make_plan(pipeline, read, progress)
             )  # checked first, because a rejected apply must not leave an empty store
-    if read.makes_store and (missing := missing_extra("pyspark")) is not None:
+    if read.makes_store and (missing := missing_spark()) is not None:
         raise missing  # Spark binds the statements; an apply that fails must not leave an empty store
     try:
         units = pipeline.epoch.units or NEW_STORE_UNITS

@@ -79,11 +79,11 @@ def read_published(at: PipelineStore, sink: str, relation: str) -> "Iterator[pa.
         yield place.sink_of(outline_of(known[relation.lower()], home)).read_rows()
 
 
-def check_published(at: PipelineStore, sink: str | None = None) -> "tuple[TableCheck, ...]":
-    """Compare the tables of all sinks, or of one, with the store. Raises as `publish_tables`."""
+def check_published(at: PipelineStore) -> "tuple[TableCheck, ...]":
+    """Compare the tables of all sinks with the store. Raises as `publish_tables`."""
     from tussock.jobs.sinks.check import check_tables
 
-    return tuple(check for settings in sinks_of(at, sink) for check in check_tables(at.meta, settings))
+    return tuple(check for settings in sinks_of(at, None) for check in check_tables(at.meta, settings))
 
 
 def sinks_of(at: PipelineStore, name: str | None) -> Sequence[PublishSettings]:

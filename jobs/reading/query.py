@@ -37,11 +37,6 @@ VersionOf = Callable[[HummockVersion, int], HummockVersion]
 _WHOLE: Mapping[str, ViewPart] = {}
 
 
-def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
-    check_readable(version, epoch)
-    return version
-
-
 class FunctionInQueryError(InputError):
     """A query calls a Python function, but these run only in materialized views."""
 

@@ -40,9 +40,9 @@ SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
 def _run_new(chosen: argparse.Namespace) -> None:
     from tussock.jobs.shell.new_pipeline import counting_view, make_pipeline
-    from tussock.statestore.extras import missing_extra
+    from tussock.statestore.extras import missing_spark
 
-    if (missing := missing_extra("pyspark")) is not None:
+    if (missing := missing_spark()) is not None:
         say(f"`tussock apply` needs Spark, which is not installed here: {missing.command}")
     pipelines, over, view = pipelines_folder(), None, "daily_sales"
     if chosen.path is not None:

@@ -96,7 +96,6 @@ def compact_round(
     full: bool = False,
     tasks: int = 1,
     pieces: int = 1,
-    lease_ms: int = LEASE_MS,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """Run one round: open the due tasks, merge them, and commit.
@@ -107,7 +106,6 @@ def compact_round(
             Requires that no task is open.
         tasks: maximum number of concurrent tasks.
         pieces: number of pieces of a large task.
-        lease_ms: time for which others do not touch the tasks.
 
     Returns: the result of each pick; empty if nothing is due.
     Raises: TasksOpenError for a full compaction; errors of the object store outside of the merges. In each case, the
@@ -130,7 +128,7 @@ def compact_round(
                     meta.move_ssts(pick.plan)
                     done.append(TaskDone(pick.reason, "moved"))
                 else:
-                    opened.append((pick, meta.open_compaction(pick.plan, lease_ms)))
+                    opened.append((pick, meta.open_compaction(pick.plan, LEASE_MS)))
                     log.info(
                         "compaction task %d: %s, score %.1f, to level %d",
                         opened[-1][1].id,
@@ -144,7 +142,7 @@ def compact_round(
         if opened:
             version, readable = meta.readable_epochs()
             plans = [_plan_task(meta, version, task, readable, options, pieces, full) for _, task in opened]
-            lease = _Lease(meta, tuple(task for _, task in opened), lease_ms)
+            lease = _Lease(meta, tuple(task for _, task in opened))
             merged = iter(
                 run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces], lease.renew)
             )
@@ -213,12 +211,11 @@ class _Lease:
 
     meta: MetaStore
     tasks: tuple[CompactionTask, ...]
-    lease_ms: int
 
     def renew(self) -> None:
         """Renew the lease if a third of it has passed. A task that others have closed is detected at its commit."""
         with suppress(RetryableError):  # if the store is unreachable, the merge may continue, and the next call retries
-            self.tasks = self.meta.renew_compactions(self.tasks, self.lease_ms)
+            self.tasks = self.meta.renew_compactions(self.tasks, LEASE_MS)
 
 
 def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:

@@ -100,14 +100,14 @@ def encode_prefixes(
     return encode_keys(table_id, vnodes, columns, key[: len(columns)])
 
 
-def encode_values(column: pa.Array | pa.ChunkedArray, descending: bool = False) -> pa.BinaryArray:
-    """Encode the values of a column so that comparing bytes compares values. NULLs sort first, or last if `descending`.
+def encode_values(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """Encode the values of a column so that comparing bytes compares values. NULLs sort first.
 
     Raises and costs the same as `encode_keys`.
     """
     array = one_array(column)
     encoding = _Encoding(len(array), [])
-    encoding.add_column(array, KeyColumn(0, descending, descending))
+    encoding.add_column(array, KeyColumn(0))
     return encoding.join_keys()
 
 

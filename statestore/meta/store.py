@@ -456,7 +456,7 @@ class MetaStore:
         return self._readers.open_for_reading(epoch, lease_ms)
 
     @contextmanager
-    def reading_published(self, lease_ms: int = LEASE_MS) -> Iterator[tuple[int, HummockVersion]]:
+    def reading_published(self) -> Iterator[tuple[int, HummockVersion]]:
         """As `open_for_reading`, for the published epoch, which this yields with the version.
 
         If that epoch expires before it is pinned, a later one has been published and is read instead.
@@ -465,7 +465,7 @@ class MetaStore:
             epoch = self.read_latest().published
             with ExitStack() as stack:
                 try:
-                    version = stack.enter_context(self.open_for_reading(epoch, lease_ms))
+                    version = stack.enter_context(self.open_for_reading(epoch))
                 except EpochExpiredError:
                     if self.read_latest().published == epoch:
                         raise

@@ -17,6 +17,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress
 
 EVERY_S = 10.0
+_FRESH_S = 6 * EVERY_S
 """Seconds between updates. Shorter operations are not reported."""
 
 _PREFIX = "work/"
@@ -80,10 +81,10 @@ def follow_progress(
                 objects.delete([f"{_PREFIX}{kind}.json"])
 
 
-def work_under_way(objects: ObjectStore, now_ms: int, within_s: float = 6 * EVERY_S) -> tuple[Work, ...]:
-    """Operations that were reported within the last `within_s` seconds. Cost: a LIST, and one GET each."""
+def work_under_way(objects: ObjectStore, now_ms: int) -> tuple[Work, ...]:
+    """Operations that were reported within the last _FRESH_S seconds. Cost: a LIST, and one GET each."""
     operations = []
     for listed in objects.list(_PREFIX):
         with suppress(TussockError, msgspec.DecodeError):  # It may have ended since the listing.
             operations.append(decode_json(objects.get(listed.name), Work))
-    return tuple(work for work in operations if now_ms - work.at <= within_s * 1000)
+    return tuple(work for work in operations if now_ms - work.at <= _FRESH_S * 1000)
