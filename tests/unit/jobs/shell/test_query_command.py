@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.support.jobs.shell.query_command import lines
 from tussock.jobs import cli
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.operations import tables
 from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
@@ -62,6 +64,22 @@ def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
     assert len(lines(run("query", "SELECT * FROM orders", "--limit", "1"))) == 2
     joined = "FROM orders o JOIN Orders p ON o.shop = p.shop SELECT o.shop, sum(p.price) AS total GROUP BY ALL"
     assert lines(run("query", "--duckdb", joined)) == ["7 2.98", "Shop total"]
+
+
+def test_an_unknown_column_of_a_published_copy_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"a": [1]})
+    monkeypatch.setattr(tables, "read_published", lambda *_: nullcontext(rows.to_reader()))
+    assert run("read", "orders", "--published", "lake", "--columns", "a").splitlines() == ["a", "1"]
+    found = run("read", "orders", "--published", "lake", "--columns", "a,b", code=1)
+    assert "'orders' has no column 'b'; its columns are a" in found
+
+
+@pytest.mark.parametrize("number", ["0", "-3"])
+def test_a_vacuum_keeps_at_least_one_epoch(run: Run, number: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["vacuum", "--store", run.store, "--dry-run", f"--keep-epochs={number}"])
+    assert stopped.value.code == 2
+    assert f"'{number}' is not a number of epochs: expected 1 or more" in run.error()
 
 
 def test_options_that_exclude_each_other_are_refused(run: Run) -> None:
