@@ -281,7 +281,7 @@ def _insert_few(tables: Sequence[pa.Table]) -> pa.Table | None:
     largest = max(range(len(tables)), key=lambda i: tables[i].num_rows)
     large = tables[largest]
     few = sum(table.num_rows for table in tables) - large.num_rows
-    if few > _FEW_INSERTED or few * _WORTH_SLICING > large.num_rows:
+    if not few or few > _FEW_INSERTED or few * _WORTH_SLICING > large.num_rows:
         return None
     stored, places = one_array(large.column(0)), list[Positions]()
     for i, table in enumerate(tables):

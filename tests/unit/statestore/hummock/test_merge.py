@@ -45,7 +45,7 @@ def test_a_merge_by_slices_is_that_by_a_sort(monkeypatch: pytest.MonkeyPatch, se
                 for epoch in epochs[key]
             ]
         )
-    tables = [table_of(run, width) for run in runs if run]
+    tables = [table_of(run, width) for run in runs]
     together = sorted((row for run in runs for row in run), key=lambda row: (row[0], -row[1]))
     assert rows_of(merge.merge_tables(tables)) == together
     until = 10 * chance.choice(ages)
