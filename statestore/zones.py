@@ -224,6 +224,8 @@ def rules_of(zone: str) -> ZoneRules:
     """The rules of a ruled zone. Raises NoRulesError."""
     if (rules := _installed.get(digest_of(zone))) is None:
         raise NoRulesError(zone)
+    if rules.name != (name := name_of(zone)):  # zones with equal rules, such as Asia/Kolkata and Asia/Calcutta
+        return msgspec.structs.replace(rules, name=name)
     return rules
 
 

@@ -51,6 +51,11 @@ class CheckFacts(msgspec.Struct, frozen=True):
     seen: bool = False  # it failed, and readers had seen its rows at this epoch before it was judged
 
     @property
+    def suite_version(self) -> str:
+        """The digest, short enough to compare by eye."""
+        return self.suite[:7]
+
+    @property
     def by_spark(self) -> int:
         """The number of expectations that Spark judged over all rows."""
         return sum(metric.place == JudgedBy.SPARK for metric in self.metrics)

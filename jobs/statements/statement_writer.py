@@ -19,6 +19,7 @@ from tussock.jobs.logical.statements import (
     DropSchema,
     Insert,
     RecordZone,
+    Single,
     Statement,
     Transaction,
     Update,
@@ -83,9 +84,13 @@ _ON_BRANCHES = CreateView | CreatePlainView | CreateFunction | CreateSchema | Dr
 """Statements that leave the input of a store as it is, or end it."""
 
 
+def _parts_of(statement: Statement) -> tuple[Single, ...]:
+    return statement.statements if isinstance(statement, Transaction) else (statement,)
+
+
 def _require_on_views(meta: MetaStore, statement: Statement) -> None:
     """Raise FollowingBranchError if a statement changes the rows, columns or options of a table or source."""
-    for part in statement.statements if isinstance(statement, Transaction) else (statement,):
+    for part in _parts_of(statement):
         if not isinstance(part, _ON_BRANCHES):
             require_own_input(meta, statement_text(part))
 
@@ -147,7 +152,8 @@ class StatementWriter:
         from tussock.jobs.catalog.checks import admit_statement
 
         after = admit_statement(catalog, statement, self._meta.read_latest().epoch + 1)
-        if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
+        changes_rows = any(isinstance(part, Insert | Change | Update | Delete) for part in _parts_of(statement))
+        if after == catalog and not changes_rows:  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
         return self.log_and_answer(text, statement, expected, waiting)
 

@@ -27,12 +27,15 @@ def spark_rows(spark: Any, folder: Path, wanted: str) -> list[Any]:
         .csv(str(folder))
         .cache()
     )
-    return sorted(
-        tuple(row)
-        for row in read.where(f"bad IS {'NOT ' if wanted == 'rejects' else ''}NULL")
-        .selectExpr(*("bad",) if wanted == "rejects" else ("id", "v"))
-        .collect()
-    )
+    try:
+        return sorted(
+            tuple(row)
+            for row in read.where(f"bad IS {'NOT ' if wanted == 'rejects' else ''}NULL")
+            .selectExpr(*("bad",) if wanted == "rejects" else ("id", "v"))
+            .collect()
+        )
+    finally:
+        read.unpersist()  # another read of the folder would get the cached rows
 
 
 def test_rows_and_rejects_of_a_text_file_follow_its_correction(spark: Any, tmp_path: Path) -> None:

@@ -312,6 +312,19 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
     assert not read("v"), "each row went as it had come"
 
 
+def test_stores_of_one_process_whose_zones_have_equal_rules_lose_no_statement(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for zone in ("Asia/Kolkata", "Asia/Calcutta"):
+        with Session(str(tmp_path / zone), spark, time_zone=zone) as session:
+            session.execute("CREATE TABLE t (k int, PRIMARY KEY (k))")
+            session.execute("INSERT INTO t VALUES (1)")
+            session.execute("CREATE TABLE IF NOT EXISTS t (k int, PRIMARY KEY (k)); INSERT INTO t VALUES (2)")
+            session.flush()
+            assert sorted(session.read("t")["k"].to_pylist()) == [1, 2]
+            assert [rules.name for rules in session.meta.read_latest().catalog.zones] == [zone]
+
+
 def test_sessions_are_made_in_one_place() -> None:
     """A session made elsewhere has the time zone of the application, or of the JVM."""
     root = Path(__file__).parents[3]

@@ -87,7 +87,7 @@ def test_the_page_of_pipeline_toml_shows_the_defaults_of_the_code() -> None:
     text = " ".join(reference_pages.pipeline_page().split())
     for line in (
         "`epoch.limit`: maximum time per task; Airflow then stops and retries it. Expected: a time span: a number and "
-        'a unit, as in 90s, 15m, 36h or 7d. Default: `"1d"` ',
+        'a unit, as in 90s, 15m, 36h or 7d, and at most 999999d. Default: `"1d"` ',
         "`schedule.catchup`: optional; also run the intervals that have already passed. Expected: true or false. "
         "Default: `false`. Example: `true`",
         "start of the first interval; required with cron. Expected: a date, or a date with a time. Example",

@@ -99,6 +99,14 @@ def test_a_digest_is_that_of_the_offsets() -> None:
     assert zone_rules(BERLIN.name, "Java", 3600, BERLIN.changes).digest != BERLIN.digest
 
 
+def test_zones_with_equal_rules_keep_their_names() -> None:
+    """A process knows rules by their digest, and the first zone that has them may be of another store."""
+    first = zone_rules("Asia/Kolkata", "Java", 19_800, ((0, 19_801),))
+    second = zone_rules("Asia/Calcutta", "Java", 19_800, ((0, 19_801),))
+    for rules in (first, second):
+        assert rules_of(rules.ruled_zone) == rules
+
+
 def test_rules_that_differ_are_told_by_their_spans() -> None:
     summer = zone_rules("X", "old", 0, ((100, 3600), (200, 0)))
     assert different_spans(summer, summer) == []

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +25,8 @@ from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.executors import keyed_deliveries
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.equal_rows import pair_equal_rows
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
@@ -34,7 +35,6 @@ from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
-from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -484,12 +484,12 @@ def test_a_dump_sends_the_difference_by_key_to_views(tmp_path: Path) -> None:
 def test_a_dump_is_compared_with_the_stored_rows_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = list[int]()
 
-    def count_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
+    def count_rows(one: pa.Table, other: pa.Table, key: Sequence[int]) -> tuple[Positions, Positions]:
         compared.append(one.num_rows)
-        return same_rows(one, other)
+        return pair_equal_rows(one, other, key)
 
     monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", 200)
-    monkeypatch.setattr(keyed_deliveries, "same_rows", count_rows)
+    monkeypatch.setattr(keyed_deliveries, "pair_equal_rows", count_rows)
     meta = new_store(tmp_path / "store")
     append(meta, dumps(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
     for n in range(2):

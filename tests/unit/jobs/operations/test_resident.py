@@ -67,7 +67,7 @@ def test_the_second_process_waits_until_the_first_one_ends(shop: MetaStore) -> N
     first, second = turn_of(shop, "a", told), turn_of(shop, "b", told)
     assert first.wait(Event(), 0.01)
     with waiting(second) as taken:
-        with first.kept():
+        with first.keep_turn():
             eventually("the second one tells who is first", lambda: bool(told), PATIENCE_S)
             assert not taken.wait(2 * resident.DEAD_S), "the first one shows signs of life"
         assert taken.wait(PATIENCE_S)
@@ -80,7 +80,7 @@ def test_the_second_process_takes_over_from_a_dead_one_which_notices_if_it_comes
     first, second = turn_of(shop, "a", []), turn_of(shop, "b", [])
     assert first.wait(Event(), 0.01)  # and shows no sign, as a process that stands still
     assert second.wait(Event(), 0.01)
-    with second.kept(), first.kept():
+    with second.keep_turn(), first.keep_turn():
         eventually("the first one notices", lambda: not first.has_turn(), PATIENCE_S)
         assert second.has_turn()
 
