@@ -18,6 +18,7 @@ from tussock.statestore.decoding import convert_value
 
 OLDEST_VERSION = 10
 COMPILE = "`dbt compile --full-refresh`"
+SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
 
 
 class DbtMetadata(msgspec.Struct, frozen=True):
@@ -85,6 +86,8 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     updated_at: str | None = None
     hard_deletes: str | None = None
     invalidate_hard_deletes: Any = None
+    full_refresh: Any = None
+    sql_header: Any = None
     snapshot_meta_column_names: dict[str, str | None] | None = None
     dbt_valid_to_current: str | None = None
 
@@ -97,6 +100,7 @@ class DbtNode(msgspec.Struct, frozen=True):
     name: str
     package_name: str
     original_file_path: str
+    database: str | None = None
     schema: str | None = ""
     alias: str | None = None
     relation_name: str | None = None
@@ -115,6 +119,8 @@ class DbtNode(msgspec.Struct, frozen=True):
     test_metadata: DbtTestMetadata | None = None
     attached_node: str | None = None
     root_path: str | None = None
+    version: Any = None
+    latest_version: Any = None
 
     @property
     def identifier(self) -> str:
@@ -155,6 +161,7 @@ class DbtSource(msgspec.Struct, frozen=True):
     name: str
     original_file_path: str
     identifier: str = ""
+    database: str | None = None
     schema: str | None = ""
     relation_name: str | None = None
     description: str | None = ""

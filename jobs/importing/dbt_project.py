@@ -18,9 +18,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
-from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtSource, read_manifest
+from tussock.jobs.importing.dbt_branches import how_to_compile, refusal_of_branch
+from tussock.jobs.importing.dbt_manifest import (
+    COMPILE,
+    SPARK_ADAPTERS,
+    DbtManifest,
+    DbtNode,
+    DbtSource,
+    read_manifest,
+)
 from tussock.jobs.importing.dbt_reads import find_reads
 from tussock.jobs.importing.dbt_snapshots import snapshot_models
 from tussock.jobs.importing.dbt_sources import file_source, seed_model, source_model, tags_of
@@ -33,21 +42,32 @@ from tussock.jobs.importing.dbt_tests import (
 )
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.names import Renamed, parts_of, relation_name, relation_text, rename_relations, tokens_in
-from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest, UnitTest
+from tussock.jobs.importing.names import (
+    Renamed,
+    bare_query,
+    parts_of,
+    relation_name,
+    relation_text,
+    rename_relations,
+    tokens_in,
+)
+from tussock.jobs.importing.project import (
+    ForeignProject,
+    LeftOut,
+    Model,
+    ProjectPlace,
+    ProjectTest,
+    UnitTest,
+    name_apart,
+)
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError
+from tussock.jobs.settings.user_files import errors_of_reading
 from tussock.statestore.errors import InputError
 
-SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
 _STORED = ("table", "incremental", "external", "materialized_view", "streaming_table", "dynamic_table")
 _QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
 _MOMENTS = re.compile(r"\b(run_started_at|invocation_id|modules\.datetime\.(?:datetime|date)\.(?:now|utcnow|today))\b")
-_BLOCK = re.compile(
-    r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
-)
-_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _COMPILE_AGAIN = f"Run {COMPILE}, and import again"
-_LEAST_FRAGMENT = 12  # characters of a branch that tell it from other SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +104,8 @@ class _Reading:
 
     def to_project(self) -> ForeignProject:
         models = [*self._sources(), *self._models()]
-        assertions = list(self._assertions(models))
+        files = set[str]()
+        assertions = [name_apart(assertion, files) for assertion in self._assertions(models)]
         models += self._file_sources.values()
         self._require_known_sources()
         return ForeignProject(
@@ -106,19 +127,40 @@ class _Reading:
         """The project's folder: the manifest is in its `target/`."""
         return self.path.parent.parent if self.path.parent.name == "target" else self.path.parent
 
+    @property
+    def _adapter(self) -> str:
+        return self.manifest.metadata.adapter_type or ""
+
+    def _path_of(self, node: DbtNode) -> str:
+        """The file of a node, from the project's folder. Files of a package are in the package's folder."""
+        own = node.package_name in ("", self.manifest.metadata.project_name or node.package_name)
+        return node.original_file_path if own else f"dbt_packages/{node.package_name}/{node.original_file_path}"
+
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The relation in the pipeline of each model, seed, snapshot and source, by dbt's identifier."""
+        """The relation in the pipeline of each model, seed, snapshot and source, by dbt's identifier.
+
+        A source may be a relation that a node makes, and has its name. Other places of equal names, such as tables of
+        two databases, have names apart.
+        """
         places = {
-            node.unique_id: (node.schema or "", node.identifier)
+            node.unique_id: (node.database or "", node.schema or "", node.identifier)
             for node in self.manifest.nodes_of("model", "seed", "snapshot")
             if node.config.materialized != "ephemeral"
         }
         places |= {
-            source.unique_id: (source.schema or "", source.identifier or source.name)
-            for source in self.manifest.sources.values()
+            source.unique_id: (source.database or "", source.schema or "", source.identifier or source.name)
+            for _, source in sorted(self.manifest.sources.items())
         }
-        return {key: relation_name(self._pipeline_schema(schema), name) for key, (schema, name) in places.items()}
+        owners, names = dict[str, tuple[str, ...]](), dict[str, str]()
+        for key, (database, schema, name) in places.items():
+            place = tuple(part.lower() for part in (database, schema, name))
+            wanted = relation_name(self._pipeline_schema(schema), name)
+            for suffix in _suffixes(is_source=key.startswith("source.")):
+                names[key] = f"{wanted}{suffix}"
+                if _is_one_place(owners.setdefault(names[key], place), place):
+                    break
+        return names
 
     @cached_property
     def _target_schema(self) -> str:
@@ -164,21 +206,19 @@ class _Reading:
 
         Args:
             place: the file of the SQL.
-            own: the relation that the SQL computes, which it must not read.
+            own: the relation that the SQL computes.
         """
         try:
-            renamed = rename_relations(compiled.strip().rstrip(";"), self.qualified_names, self._called_names)
+            renamed = rename_relations(bare_query(compiled), self.qualified_names, self._called_names)
             renamed = self._with_file_sources(renamed, place, own)
         except UnsupportedReadError as err:
             return "", (), str(err)
         except InputError as err:
             return "", (), f"its SQL cannot be read: {str(err).partition(chr(10))[0]}"
-        if own and own in renamed.reads:
-            return "", (), f"it reads its own rows, so only its incremental branch is compiled. {_COMPILE_AGAIN}"
         if self.options.dialect:
             sql, refusal = translate_sql(renamed.sql, self.options.dialect)
             return sql, renamed.reads, refusal
-        adapter = self.manifest.metadata.adapter_type or ""
+        adapter = self._adapter
         if renamed.double_quotes and adapter not in SPARK_ADAPTERS:
             reason = (
                 f"it contains {renamed.double_quotes}, which is a name in {adapter or 'other databases'} and a text in "
@@ -206,7 +246,9 @@ class _Reading:
             while name in known:
                 number += 1
                 name = f"{base}_{number}"
-            self._file_sources[read] = file_source(name, read, ProjectPlace(place), self.root, self._given)
+            self._file_sources[read] = file_source(
+                name, read, ProjectPlace(place), self.root, self._given, self._adapter
+            )
         return self._file_sources[read].name
 
     def _project_word(self) -> str:
@@ -233,10 +275,11 @@ class _Reading:
     def _sources(self) -> Iterator[Model]:
         for node in self.manifest.nodes_of("seed"):
             yield replace(
-                seed_model(node, self.names[node.unique_id], self.root), readers=self._readers(node.unique_id)
+                seed_model(node, self.names[node.unique_id], self.root, self._path_of(node), self._adapter),
+                readers=self._readers(node.unique_id),
             )
         for source in self._read_sources():
-            model = source_model(source, self.names[source.unique_id], self.root, self._given)
+            model = source_model(source, self.names[source.unique_id], self.root, self._given, self._adapter)
             yield replace(model, readers=self._readers(source.unique_id))
 
     def _read_sources(self) -> Iterator[DbtSource]:
@@ -256,6 +299,7 @@ class _Reading:
             base = replace(self._frame_of(node, "snapshot"), reads=reads)
             if not node.compiled_code:
                 refusal = f"it is not compiled. {_COMPILE_AGAIN}"
+            refusal = self.refusal_of_branch(node) or refusal
             yield from snapshot_models(node, base, sql, refusal)
 
     def _frame_of(self, node: DbtNode, kind: str) -> Model:
@@ -296,12 +340,11 @@ class _Reading:
             )
         if not node.compiled_code:
             return replace(model, refusal=f"it is not compiled. {_COMPILE_AGAIN}")
-        if fragment := _incremental_fragment(node):
-            return replace(
-                model,
-                refusal=f"only its incremental branch is compiled ({fragment!r}). {_COMPILE_AGAIN}",
-            )
+        if refusal := self.refusal_of_branch(node):
+            return replace(model, refusal=refusal)
         sql, reads, refusal = self.sql_of(node.compiled_code, node.original_file_path, model.name)
+        if not refusal and model.name in reads:
+            refusal = f"it reads its own rows, so only its incremental branch is compiled. {how_to_compile(node)}"
         if refusal:
             return replace(model, refusal=refusal)
         is_view = materialized == "view" and node.unique_id not in self.tested_views
@@ -340,6 +383,10 @@ class _Reading:
                 )
                 return
 
+    def refusal_of_branch(self, node: DbtNode) -> str:
+        """Why the compiled SQL of a node lacks rows; empty if nothing indicates it."""
+        return refusal_of_branch(node, self._macro_texts(node))
+
     def _macro_texts(self, node: DbtNode) -> Mapping[str, str]:
         """The macros of the project that a node uses, without those of dbt itself."""
         texts, waiting = dict[str, str](), list(node.depends_on.macros)
@@ -347,13 +394,18 @@ class _Reading:
         while waiting:
             name = waiting.pop()
             macro = self.manifest.macros.get(name)
-            if name in seen or macro is None or _is_of_dbt(macro.package_name):
+            if name in seen or macro is None or self._is_of_dbt(macro.package_name):
                 continue
             seen.add(name)
             if macro.package_name != "dbt":
                 texts[f"the macro {macro.name}"] = macro.macro_sql
             waiting += macro.depends_on.macros
         return texts
+
+    def _is_of_dbt(self, package: str) -> bool:
+        """Whether a package is an adapter's, such as dbt_spark; a project may have such a name too."""
+        adapters = {"spark", "postgres", (self.manifest.metadata.adapter_type or "").replace("-", "_")}
+        return package in {f"dbt_{adapter}" for adapter in adapters} - {self.manifest.metadata.project_name}
 
     # --- tests and the rest -------------------------------------------------------------------------------------------
 
@@ -383,6 +435,8 @@ class _Reading:
                 for hook in hooks:
                     text = " ".join(str(hook.get("sql", hook) if isinstance(hook, dict) else hook).split())
                     yield LeftOut("hook", node.name, place, f"does not run {when} the model: {text[:80]}")
+            if header := " ".join(str(node.config.sql_header or "").split()):
+                yield LeftOut("sql_header", node.name, place, f"does not run before the model: {header[:80]}")
         for source in self._read_sources():
             spans = filter(None, (source.freshness.error_after.text, source.freshness.warn_after.text))
             if limit := next(spans, ""):
@@ -423,12 +477,12 @@ class _Reading:
     def _outdated(self) -> Iterator[str]:
         """The models whose files changed after dbt compiled them."""
         for node in self.manifest.nodes_of("model"):
-            file = self.root / node.original_file_path
+            file = self.root / self._path_of(node)
             if node.checksum.name != "sha256" or not file.is_file():
                 continue
-            if sha256(file.read_text(encoding="utf-8", errors="replace").strip().encode()).hexdigest() != (
-                node.checksum.checksum
-            ):
+            with errors_of_reading(file):  # dbt keeps the line ends of Windows
+                content = file.read_bytes()
+            if sha256(content.decode(errors="replace").strip().encode()).hexdigest() != node.checksum.checksum:
                 yield f"{node.original_file_path} changed after {self.path.name} was written: run {COMPILE}"
 
 
@@ -437,18 +491,13 @@ def _microbatch_notes(node: DbtNode) -> Iterator[str]:
         yield f"dbt builds its batches from {node.config.begin} on; this view also has the rows of earlier times"
 
 
-def _is_of_dbt(package: str) -> bool:
-    """Whether a package is an adapter's, such as dbt_spark."""
-    return package.startswith("dbt_") and package != "dbt_utils"
+def _suffixes(*, is_source: bool) -> Iterator[str]:
+    """The ends of names that are taken: orders, orders_source, orders_source_2 for sources; else orders, orders_2."""
+    word = "_source" if is_source else ""
+    yield from ("", *([word] if word else []))
+    yield from (f"{word}_{number}" for number in count(2))
 
 
-def _incremental_fragment(node: DbtNode) -> str:
-    """A part of the compiled SQL that stands only in an `{% if is_incremental() %}` block; empty if there is none."""
-    raw, compiled = node.raw_code or "", " ".join((node.compiled_code or "").split())
-    for block in _BLOCK.finditer(raw):
-        outside = " ".join((raw[: block.start("text")] + raw[block.end("text") :]).split())
-        for part in _JINJA.split(block["text"]):
-            fragment = " ".join(part.split())
-            if len(fragment) >= _LEAST_FRAGMENT and fragment in compiled and fragment not in outside:
-                return fragment[:60]
-    return ""
+def _is_one_place(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two places are one. A database may be unknown."""
+    return one[1:] == other[1:] and (one[0] == other[0] or "" in (one[0], other[0]))

@@ -83,6 +83,8 @@ def _read_at(tokens: Sequence[Token], index: int) -> tuple[SourceRead, int] | No
     before = tokens[index - 1].text.upper() if index else ""
     if token.kind == "string" and before in ("FROM", "JOIN"):
         path = token.value()
+        if not _format_of(path):  # a column or a text, as in extract(year FROM "sold_at") or trim(both ' ' FROM name)
+            return None
         return read_of_options(_format_of(path), path, {}, None, infers=True), index + 1
     if token.kind != "word":
         return None

@@ -16,6 +16,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from tussock.jobs.importing.errors import ProjectError
@@ -74,7 +75,19 @@ def read_seed(path: Path, separator: str, declared: Mapping[str, str]) -> SeedFi
 def _type_of(values: Sequence[str]) -> str:
     """The first type that accepts every value."""
     present = [value for value in values if value.strip().lower() not in ("", "null")]
-    return next((kind for kind, form in _TYPES if all(re.fullmatch(form, value) for value in present)), "string")
+    return next((kind for kind, form in _TYPES if all(_is_of(kind, form, value) for value in present)), "string")
+
+
+def _is_of(kind: str, form: str, value: str) -> bool:
+    """Whether a value is of a type. Codes such as 1234-56-78 have the form of a date, and are none."""
+    if re.fullmatch(form, value) is None:
+        return False
+    if kind in ("date", "timestamp"):
+        try:
+            datetime(*map(int, re.findall(r"[0-9]+", value)[:6]))  # type: ignore[arg-type]  # six numbers at most
+        except ValueError:
+            return False
+    return True
 
 
 def _notes_on(name: str, kind: str, values: Sequence[str]) -> Iterator[str]:

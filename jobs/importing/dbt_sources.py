@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.importing.dbt_manifest import DbtNode, DbtSource
+from tussock.jobs.importing.dbt_manifest import SPARK_ADAPTERS, DbtNode, DbtSource
 from tussock.jobs.importing.dbt_reads import read_of_place
 from tussock.jobs.importing.dbt_seeds import read_seed
 from tussock.jobs.importing.names import relation_text
@@ -32,7 +32,7 @@ _TYPES = (
     (r"int64|bigint|int8|long|integer64", "bigint"),
     (r"int|integer|int4|int32", "int"),
     (r"smallint|int2", "smallint"),
-    (r"float64|double|double precision|float8|float", "double"),
+    (r"float64|double|double precision|float8|float", "double"),  # FLOAT: see _SINGLE
     (r"real|float4", "float"),
     (r"bool|boolean", "boolean"),
     (r"(timestamp|datetime)(_ntz|_ltz|_tz|tz)?(\(\d+\))?( with(out)? time zone)?", "timestamp"),
@@ -40,37 +40,57 @@ _TYPES = (
     (r"numeric|bignumeric", "decimal(38,9)"),
     (r"number|decimal", "decimal(38,0)"),
 )
+#: NUMERIC and DECIMAL without a size. A type with fewer digits after the point would round the values.
+_DECIMALS = {
+    **dict.fromkeys(SPARK_ADAPTERS, "decimal(10,0)"),
+    **dict.fromkeys(("redshift", "sqlserver", "fabric", "synapse"), "decimal(18,0)"),
+    **dict.fromkeys(("postgres", "bigquery"), "decimal(38,9)"),
+    "duckdb": "decimal(18,3)",
+    "snowflake": "decimal(38,0)",
+}
+#: The databases whose FLOAT has 4 bytes.
+_SINGLE = (*SPARK_ADAPTERS, "duckdb")
 
 
-def spark_type(text: str) -> str:
-    """The type of Spark for a type of a dbt project. Types of Spark and unknown ones stay as they are."""
+def spark_type(text: str, adapter: str = "") -> str:
+    """The type of Spark for a type of a dbt project. Types of Spark and unknown ones stay as they are.
+
+    Args:
+        adapter: of dbt, such as `duckdb`, which decides what DECIMAL and FLOAT mean.
+    """
     plain = " ".join(text.lower().split())
+    if plain in ("numeric", "decimal", "dec") and adapter in _DECIMALS:
+        return _DECIMALS[adapter]
+    if plain == "float" and adapter in _SINGLE:
+        return "float"
+    if plain == "timestamp_ntz" and adapter in SPARK_ADAPTERS:
+        return plain
     for pattern, name in _TYPES:
         if (match := re.fullmatch(pattern, plain)) is not None:
             return f"decimal({match['size'].replace(' ', '')})" if name == "decimal" else name
     return plain
 
 
-def seed_model(node: DbtNode, name: str, root: Path) -> Model:
-    """A seed as a source over its CSV file."""
+def seed_model(node: DbtNode, name: str, root: Path, file: str, adapter: str) -> Model:
+    """A seed as a source over its CSV file. `file`: its path from the project's folder."""
     place = ProjectPlace(node.original_file_path)
     model = Model(name, "seed", place, "", Script.SOURCES, description=node.description or "", tags=tags_of(node.tags))
-    path = root / node.original_file_path
+    path = root / file
     if not path.is_file():
         return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
     if path.name.startswith("_"):
         return replace(model, refusal=f"its file {path.name} is hidden, as Spark ignores names with _ first. Rename it")
-    types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
+    types = {column.lower(): spark_type(type_, adapter) for column, type_ in (node.config.column_types or {}).items()}
     try:
         seed = read_seed(path, node.config.delimiter or ",", types)
     except InputError as err:
         return replace(model, refusal=" ".join(str(err).split()))
-    options = {"path": f"${{data}}/{node.original_file_path}", **seed.options}
+    options = {"path": f"${{data}}/{file}", **seed.options}
     statement = _text_with_columns(CreateSource(name, "csv", seed.fields, options))
     return replace(model, statement=statement, notes=seed.notes)
 
 
-def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str]) -> Model:
+def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str], adapter: str) -> Model:
     """A source of the project as a source of the pipeline, or refused with the option that names its place.
 
     Args:
@@ -95,15 +115,17 @@ def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, s
         )
     except InputError as err:
         return replace(model, refusal=f"{err}. {_remedy(full)}")
-    types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}
-    return _with_statement(model, read, types, root, full)
+    types = {c.name.lower(): spark_type(c.data_type, adapter) for c in source.columns.values() if c.data_type}
+    return _with_statement(model, read, types, root, adapter, full)
 
 
-def file_source(name: str, read: SourceRead, place: ProjectPlace, root: Path, given: Mapping[str, str]) -> Model:
+def file_source(
+    name: str, read: SourceRead, place: ProjectPlace, root: Path, given: Mapping[str, str], adapter: str
+) -> Model:
     """The source of a read of files in the SQL of a model."""
     read = replace(read, path=given[name]) if name in given else read
     return _with_statement(
-        Model(name, f"{read.format or 'file'} source", place, "", Script.SOURCES), read, {}, root, name
+        Model(name, f"{read.format or 'file'} source", place, "", Script.SOURCES), read, {}, root, adapter, name
     )
 
 
@@ -150,7 +172,9 @@ def _absolute(place: str, root: Path) -> str:
     return place if re.match(r"[a-z0-9]+:", place) else os.path.normpath(root / place)
 
 
-def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], root: Path, full_name: str = "") -> Model:
+def _with_statement(
+    model: Model, read: SourceRead, types: Mapping[str, str], root: Path, adapter: str, full_name: str
+) -> Model:
     """The model with its CREATE SOURCE: columns from the files, with the types that the project declares.
 
     Args:
@@ -160,7 +184,7 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
     path = _absolute(read.path, root)
     shown = "${data}/" + path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path
     model = replace(model, notes=(*model.notes, *read.notes))
-    types = {**declared_types(read.hints), **types}
+    types = {**declared_types(read.hints, adapter), **types}
     source = CreateSource(model.name, read.format, (), {"path": shown, **dict(read.options)})
     if read.columns is not None or read.format not in ("", *_INFERRED):
         return replace(model, statement=_text_without_columns(source, read.columns))
@@ -168,6 +192,8 @@ def _with_statement(model: Model, read: SourceRead, types: Mapping[str, str], ro
         inferred = preview_source(path, model.name, read.format).source
     except InputError as err:
         return replace(model, refusal=f"{' '.join(str(err).split())} {_remedy(full_name)}".strip())
+    if inferred.format not in ("csv", "json"):
+        types = {}  # the files have types of their own; dbt's are a description
     fields = tuple(
         Field(
             f.name,
@@ -184,11 +210,11 @@ def _inferred_type(format: str, field: Field) -> str:
     return re.sub(r"decimal\(18,[1-9]\)", "double", field.type) if format in ("csv", "json") else field.type
 
 
-def declared_types(text: str) -> dict[str, str]:
+def declared_types(text: str, adapter: str) -> dict[str, str]:
     """The types of columns that are declared as DDL: `id INT, price DECIMAL(10, 2)`."""
     types = dict[str, str]()
     for entry in split_arguments(tokens_of(SourceText(text))):
-        types[entry[0].value().lower()] = spark_type(text[entry[0].end : entry[-1].end])
+        types[entry[0].value().lower()] = spark_type(text[entry[0].end : entry[-1].end], adapter)
     return types
 
 

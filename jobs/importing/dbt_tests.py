@@ -17,7 +17,10 @@ from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Row
 
 _ALWAYS = "!= 0"
 _COUNT = "count(*)"
-_INPUT = re.compile(r"(?P<kind>ref|source)\(\s*['\"](?P<first>[^'\"]+)['\"](?:\s*,\s*['\"](?P<second>[^'\"]+)['\"])?")
+_INPUT = re.compile(
+    r"(?P<kind>ref|source)\(\s*['\"](?P<first>[^'\"]+)['\"](?:\s*,\s*['\"](?P<second>[^'\"]+)['\"])?"
+    r"(?:\s*,\s*v(?:ersion)?\s*=\s*['\"]?(?P<version>[^'\")\s]+))?"
+)
 
 
 class Reading(Protocol):
@@ -180,8 +183,13 @@ def _input_of(given: UnitTestRows, test: DbtUnitTest, manifest: DbtManifest) -> 
         sources = manifest.sources.values()
         return next((s.unique_id for s in sources if (s.source_name, s.name) == (match["first"], match["second"])), "")
     package, name = (match["first"], match["second"]) if match["second"] else ("", match["first"])
-    nodes = manifest.nodes_of("model", "seed", "snapshot")
-    return next((n.unique_id for n in nodes if n.name == name and package in ("", n.package_name)), "")
+    nodes = [
+        node
+        for node in manifest.nodes_of("model", "seed", "snapshot")
+        if node.name == name and package in ("", node.package_name)
+    ]
+    wanted = [n for n in nodes if str(n.version) == (match["version"] or str(n.latest_version))]
+    return wanted[0].unique_id if wanted else ""
 
 
 def _rows_of(given: UnitTestRows) -> Rows:

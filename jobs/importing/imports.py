@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from threading import Event
 
-from tussock.jobs.importing.judge import Judge, StatementVerdict, Verdicts, file_of
+from tussock.jobs.importing.judge import Judge, StatementVerdict, Verdicts
 from tussock.jobs.importing.pipeline_files import (
     Drift,
     find_drift,
@@ -16,7 +16,15 @@ from tussock.jobs.importing.pipeline_files import (
     texts_of,
     write_files,
 )
-from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, ReadProject, Script, models_in_order
+from tussock.jobs.importing.project import (
+    ForeignProject,
+    Model,
+    ProjectPlace,
+    ReadProject,
+    Script,
+    file_of,
+    models_in_order,
+)
 from tussock.jobs.sql.now import ELSEWHERE
 from tussock.statestore.errors import InputError
 

@@ -4,7 +4,6 @@ This is the binder of `tussock plan`, so an accepted view is maintained incremen
 that `tussock plan` would print. Nothing is recomputed in full because it was refused.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from tussock.jobs.catalog.definition import unbounded_costs
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.importing.names import relation_text
-from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, models_in_order
+from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, file_of, models_in_order
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, schema_of
 from tussock.jobs.session import Session
@@ -75,14 +74,6 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
 def schemas_in(project: ForeignProject) -> list[str]:
     """The schemas of a project's relations except the default one, sorted."""
     return sorted({schema_of(model.name) for model in project.models} - {DEFAULT_SCHEMA})
-
-
-def file_of(assertion: ProjectTest) -> str:
-    """The name of an assertion's file. Characters that no name has become `_`; long names end in a digest."""
-    word = re.sub(r"[^a-z0-9_]+", "_", assertion.name.lower()).strip("_")
-    if len(word) > 80:
-        word = f"{word[:71]}_{sha256(assertion.name.encode()).hexdigest()[:8]}"
-    return f"{word}.sql"
 
 
 def _unread(reads: tuple[str, ...], verdicts: Verdicts, own: str = "") -> str:

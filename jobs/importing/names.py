@@ -44,6 +44,17 @@ def parts_of(qualified: str) -> tuple[str, ...]:
     return tuple(token.value().lower() for token in tokens_of(SourceText(qualified)) if token.text != ".")
 
 
+def bare_query(text: str) -> str:
+    """A query without the semicolons, comments and blanks after it. A comment at its end would hide what follows.
+
+    Raises: SqlError if a quote or comment is not closed.
+    """
+    tokens = tokens_of(SourceText(text))
+    while tokens and tokens[-1].text == ";":
+        tokens.pop()
+    return text[: tokens[-1].end].lstrip() if tokens else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Renamed:
     """A text with the names of the pipeline. `reads`: the relations among them, sorted.

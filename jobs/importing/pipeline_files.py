@@ -26,8 +26,19 @@ from hashlib import sha256
 from pathlib import Path
 
 from tussock.jobs.importing.errors import EditedFileError
-from tussock.jobs.importing.judge import Verdicts, file_of, schemas_in
-from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, Script, UnitTest, models_in_order
+from tussock.jobs.importing.judge import Verdicts, schemas_in
+from tussock.jobs.importing.names import bare_query
+from tussock.jobs.importing.project import (
+    ForeignProject,
+    Model,
+    ProjectTest,
+    Script,
+    UnitTest,
+    file_of,
+    models_in_order,
+)
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.settings.pipeline import FILE
 from tussock.jobs.settings.tables import QUALITY_FOLDER
 from tussock.jobs.settings.user_files import errors_of_reading, errors_of_writing, text_of
@@ -258,9 +269,20 @@ def _facts_of(model: Model) -> Iterator[str]:
 
 
 def _trim_lines(text: str) -> str:
-    """A statement without blanks at the ends of lines and without runs of empty lines, which templates leave behind."""
-    lines = (line.rstrip() for line in text.strip().splitlines())
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+    """A statement without blanks at the ends of lines and without runs of empty lines, which templates leave behind.
+
+    Texts and names in quotes stay as they are.
+    """
+    text, at, trimmed = bare_query(text), 0, ""
+    for token in tokens_of(SourceText(text)):
+        trimmed += _trim_blanks(text[at : token.start]) + token.text
+        at = token.end
+    return trimmed
+
+
+def _trim_blanks(text: str) -> str:
+    """The blanks and comments between two tokens. A backslash before a blank would else continue a comment."""
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"(?<![\s\\])[^\S\n]+(?=\n)|(?<=\n)[^\S\n]+(?=\n)", "", text))
 
 
 def _assertion_text(assertion: ProjectTest) -> str:

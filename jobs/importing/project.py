@@ -10,9 +10,11 @@ names of relations of the pipeline. A front end omits nothing silently: a node t
 `refusal`, and anything else of the project is a `LeftOut`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 
 
@@ -149,6 +151,24 @@ class ForeignProject:
 
 ReadProject = Callable[[], ForeignProject]
 """Reads the project's files as they are now. `--watch` calls it again after each change."""
+
+
+def file_of(assertion: ProjectTest) -> str:
+    """The name of an assertion's file. Characters that no name has become `_`; long names end in a digest."""
+    word = re.sub(r"[^a-z0-9_]+", "_", assertion.name.lower()).strip("_")
+    if len(word) > 80:
+        word = f"{word[:71]}_{sha256(assertion.name.encode()).hexdigest()[:8]}"
+    return f"{word}.sql"
+
+
+def name_apart(assertion: ProjectTest, files: set[str]) -> ProjectTest:
+    """The assertion with a name whose file no other one has. Adds the file to `files`."""
+    named, number = assertion, 1
+    while file_of(named) in files:
+        number += 1
+        named = replace(assertion, name=f"{assertion.name}_{number}")
+    files.add(file_of(named))
+    return named
 
 
 def models_in_order(models: Sequence[Model]) -> list[Model]:

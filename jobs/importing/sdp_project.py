@@ -30,9 +30,18 @@ from typing import TYPE_CHECKING
 
 from tussock.jobs.importing.clock_columns import leave_out_clock
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.judge import file_of
 from tussock.jobs.importing.names import relation_name, relation_text
-from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest, Script, Severity
+from tussock.jobs.importing.project import (
+    ForeignProject,
+    LeftOut,
+    Model,
+    ProjectPlace,
+    ProjectTest,
+    Script,
+    Severity,
+    file_of,
+    name_apart,
+)
 from tussock.jobs.importing.sdp_frames import ProjectFrames
 from tussock.jobs.importing.sdp_queries import (
     Reference,
@@ -658,11 +667,7 @@ class _Reading:
             Severity.ERROR if fails else Severity.WARNING,
             refusal=refusal,
         )
-        files, number = set(map(file_of, self._assertions)), 1
-        while file_of(assertion) in files:  # names that differ in characters that no file's name has
-            number += 1
-            assertion = replace(assertion, name=f"{dataset.name}_{expectation.name}_{number}")
-        return assertion
+        return name_apart(assertion, set(map(file_of, self._assertions)))
 
 
 def _with_settings(text: str, scope: _Scope) -> str:

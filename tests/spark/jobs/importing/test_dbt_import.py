@@ -154,7 +154,9 @@ def test_a_seed_has_the_rows_that_dbt_loads(spark: SparkSession, tmp_path: Path)
     (tmp_path / "seed.csv").write_text(SEED)
     node = DbtNode("seed.shop.seed", "seed", "seed", "shop", "seed.csv")
     with Session(str(tmp_path / "store"), spark, workers=1) as session:
-        session.execute(seed_model(node, "seed", tmp_path).statement.replace("${data}", str(tmp_path)))
+        session.execute(
+            seed_model(node, "seed", tmp_path, "seed.csv", "spark").statement.replace("${data}", str(tmp_path))
+        )
         session.execute("CREATE MATERIALIZED VIEW loaded AS SELECT * FROM seed")
         session.flush()
         rows = sorted(tuple(row.values()) for row in session.read("loaded").to_pylist())

@@ -3,16 +3,19 @@
 import json
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
 from tussock.jobs.importing.dbt_sources import spark_type
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import relation_name, rename_relations
-from tussock.jobs.importing.project import ForeignProject, Model, Severity
+from tussock.jobs.importing.project import ForeignProject, Model, Severity, file_of
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt" / "target" / "manifest.json"
 ORDERS = "model.bakery.order_totals"
@@ -362,6 +365,143 @@ def test_a_source_over_a_seed_is_one_relation(read: ReadChanged) -> None:
     assert len(names) == len(set(names))
 
 
+def with_source(manifest: dict[str, Any], reader: str, **facts: object) -> None:
+    """Add the source raw.customers, which a model reads."""
+    manifest["sources"]["source.bakery.raw.customers"] = {
+        "unique_id": "source.bakery.raw.customers", "source_name": "raw", "name": "customers",
+        "identifier": "customers", "original_file_path": "models/raw.yml", **facts,
+    }  # fmt: skip
+    node = manifest["nodes"][reader]
+    node["compiled_code"] = f"select * from {facts['relation_name']}"
+    node["depends_on"]["nodes"].append("source.bakery.raw.customers")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"database": "landing", "schema": "bakery", "relation_name": "landing.bakery.customers"},
+        {"schema": "", "relation_name": "customers"},
+    ],
+)
+def test_a_source_with_the_name_of_a_model_is_a_relation_of_its_own(
+    read: ReadChanged, facts: dict[str, object]
+) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["model.bakery.customers"]["database"] = "bakery"
+        with_source(manifest, "model.bakery.daily_sales", **facts)
+
+    project = read(change)
+    assert model_of(project, "customers_source").kind == "source"
+    assert model_of(project, "daily_sales").reads == ("customers_source",)
+
+
+def test_a_source_in_a_schema_that_dbt_shortens_is_a_relation_of_its_own(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["model.bakery.stg_orders"] |= {"alias": "customers"}
+        with_source(manifest, "model.bakery.daily_sales", schema="staging", relation_name="staging.customers")
+
+    project = read(change)
+    assert model_of(project, "staging.customers").kind == "view model"
+    assert model_of(project, "daily_sales").reads == ("staging.customers_source",)
+
+
+def test_a_model_that_ends_in_a_comment_hides_no_statement(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["compiled_code"] += "; -- by hour"
+
+    statement = model_of(read(change), "order_totals").statement
+    assert statement == model_of(read(), "order_totals").statement.rstrip()
+
+
+def test_tests_of_one_name_are_all_taken(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        first = manifest["nodes"]["test.bakery.no_empty_order"]
+        manifest["nodes"]["test.other.no_empty_order"] = first | {"unique_id": "test.other.no_empty_order"}
+        manifest["nodes"][ORDERS]["contract"] = {"enforced": True}
+        manifest["nodes"][ORDERS]["constraints"] = [
+            {"type": "check", "expression": "total > 0"},
+            {"type": "check", "expression": "total < 1000"},
+        ]
+
+    files = [file_of(one) for one in read(change).assertions]
+    assert {"no_empty_order_2.sql", "order_totals__check.sql", "order_totals__check_2.sql"} <= set(files)
+    assert len(files) == len(set(files))
+
+
+def test_files_of_a_package_are_in_its_folder(read: ReadChanged, tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["seed.bakery.raw_shops"]["package_name"] = "towns"
+        manifest["nodes"]["model.bakery.customers"]["package_name"] = "towns"
+
+    (tmp_path / "dbt_packages" / "towns" / "seeds").mkdir(parents=True)
+    (tmp_path / "dbt_packages" / "towns" / "seeds" / "raw_shops.csv").write_text("town\nOslo\n")
+    (tmp_path / "models" / "marts").mkdir(parents=True)
+    (tmp_path / "models" / "marts" / "customers.sql").write_text("select 1")
+    project = read(change)
+    assert "town string" in model_of(project, "raw.raw_shops").statement
+    assert "${data}/dbt_packages/towns/seeds/raw_shops.csv" in model_of(project, "raw.raw_shops").statement
+    assert project.outdated == ()
+
+
+def test_line_ends_of_windows_are_no_change_of_a_model(read: ReadChanged, tmp_path: Path) -> None:
+    content = b"select 1\r\nfrom t\r\n"
+
+    def change(manifest: dict[str, Any]) -> None:
+        checksum = {"name": "sha256", "checksum": sha256(content.strip()).hexdigest()}
+        manifest["nodes"]["model.bakery.customers"]["checksum"] = checksum
+
+    (tmp_path / "models" / "marts").mkdir(parents=True)
+    (tmp_path / "models" / "marts" / "customers.sql").write_bytes(content)
+    assert read(change).outdated == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "alias"),
+    [("ref('customers', v=1)", "v1"), ("ref('bakery', 'customers', version='2')", "v2"), ("ref('customers')", "v2")],
+)
+def test_a_unit_test_gives_rows_to_a_version_of_a_model(read: ReadChanged, given: str, alias: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        nodes = manifest["nodes"]
+        first = nodes.pop("model.bakery.customers") | {"latest_version": 2}
+        for version in (1, 2):
+            key = f"model.bakery.customers.v{version}"
+            nodes[key] = first | {"unique_id": key, "version": version, "alias": f"v{version}"}
+            nodes[key]["relation_name"] = f"bakery.v{version}"
+        (test,) = manifest["unit_tests"].values()
+        test["given"] = [{"input": given, "rows": [{"id": 1}], "format": "dict"}]
+
+    (test,) = read(change).unit_tests
+    assert list(test.rows) == [alias]
+
+
+@pytest.mark.parametrize(
+    "column", ['extract(year from "sold_at")', "extract(year from 'sold_at')", "trim(both ' ' from 'a')"]
+)
+def test_a_text_after_from_is_no_file(read: ReadChanged, column: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["compiled_code"] = f"select {column} as y from bakery.customers"
+
+    assert column in model_of(read(change), "order_totals").statement
+
+
+def test_a_header_that_does_not_run_is_listed(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][ORDERS]["config"]["sql_header"] = "set time zone 'Europe/Oslo';"
+
+    (header,) = (part for part in read(change).left_out if part.kind == "sql_header")
+    assert header.reason == "does not run before the model: set time zone 'Europe/Oslo';"
+
+
+def test_macros_of_a_project_with_a_name_like_an_adapter_are_read(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["metadata"]["project_name"] = "dbt_bakery"
+        macro = {"name": "days", "package_name": "dbt_bakery", "macro_sql": "{{ run_query('select 1') }}"}
+        manifest["macros"] = {"macro.dbt_bakery.days": macro}
+        manifest["nodes"][ORDERS]["depends_on"]["macros"] = ["macro.dbt_bakery.days"]
+
+    assert "the macro days queries the database" in " ".join(model_of(read(change), "order_totals").notes)
+
+
 def test_a_model_whose_file_changed_after_the_compile_is_reported(read: ReadChanged, tmp_path: Path) -> None:
     assert read().outdated == ()
     (tmp_path / "models" / "marts").mkdir(parents=True)
@@ -410,3 +550,31 @@ def test_a_declared_place_may_be_above_the_project(read: ReadChanged, tmp_path: 
 def test_a_schema_named_default_is_the_default_schema_of_the_pipeline() -> None:
     assert relation_name("default", "Orders") == relation_name("", "orders") == "orders"
     assert relation_name("Sales-EU", "orders") == "sales_eu.orders"
+
+
+@pytest.mark.parametrize(
+    ("declared", "adapter", "expected"),
+    [
+        ("DECIMAL", "duckdb", "decimal(18,3)"),
+        ("decimal", "postgres", "decimal(38,9)"),
+        ("decimal", "databricks", "decimal(10,0)"),
+        ("numeric", "snowflake", "decimal(38,0)"),
+        ("float", "spark", "float"),
+        ("float", "snowflake", "double"),
+        ("timestamp_ntz", "databricks", "timestamp_ntz"),
+        ("timestamp_ntz", "snowflake", "timestamp"),
+    ],
+)
+def test_the_meaning_of_a_type_is_that_of_the_projects_database(declared: str, adapter: str, expected: str) -> None:
+    assert spark_type(declared, adapter) == expected
+
+
+def test_types_of_parquet_files_are_not_declared_anew(read: ReadChanged, tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"id": pa.array([2**40])}), tmp_path / "customers.parquet")
+
+    def change(manifest: dict[str, Any]) -> None:
+        facts = {"schema": "raw", "relation_name": "raw.customers"}
+        with_source(manifest, "model.bakery.daily_sales", columns={"id": {"name": "id", "data_type": "int"}}, **facts)
+
+    options = DbtOptions(sources={"raw.customers": str(tmp_path / "customers.parquet")})
+    assert "id bigint" in model_of(read(change, options), "raw.customers").statement

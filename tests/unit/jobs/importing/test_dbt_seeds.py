@@ -43,3 +43,9 @@ def test_two_forms_of_null_have_a_note(tmp_path: Path) -> None:
 def test_a_file_without_a_header_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="no header"):
         read_seed(write(tmp_path, ""), ",", {})
+
+
+@pytest.mark.parametrize("value", ["1234-56-78", "2025-02-30", "2025-01-31 25:00:00", "2025-02-30T10:00:00Z"])
+def test_a_code_with_the_form_of_a_date_is_a_text(tmp_path: Path, value: str) -> None:
+    (field,) = read_seed(write(tmp_path, f"code\n{value}\n"), ",", {}).fields
+    assert field.type == "string"

@@ -9,7 +9,7 @@ import pytest
 
 from tussock.jobs.importing.errors import EditedFileError, ProjectError
 from tussock.jobs.importing.imports import ImportOutcome, import_project, watch_project
-from tussock.jobs.importing.judge import StatementVerdict, Verdicts, file_of
+from tussock.jobs.importing.judge import StatementVerdict, Verdicts
 from tussock.jobs.importing.pipeline_files import texts_of
 from tussock.jobs.importing.project import (
     ForeignProject,
@@ -19,6 +19,7 @@ from tussock.jobs.importing.project import (
     Script,
     Severity,
     UnitTest,
+    file_of,
     models_in_order,
 )
 from tussock.jobs.quality.assertions import read_assertions
@@ -238,3 +239,11 @@ def test_a_watch_begins_before_the_project_can_be_read(tmp_path: Path) -> None:
     )
     assert imported == ["1"]
     assert len(errors) == 1, "the same error is printed once"
+
+
+def test_texts_in_quotes_stay_as_they_are_written(pipelines: Path) -> None:
+    text = "SELECT 'two  \n\n\n\nlines' AS a,   \n\n\n\n  n -- why\\ \nFROM orders -- the end"
+    model = replace(TOTAL, statement=f"CREATE MATERIALIZED VIEW total AS\n{text}")
+    run_import(pipelines, replace(PROJECT, models=(model, SOURCE)))
+    written = (pipelines / "shop" / "views.sql").read_text()
+    assert written.endswith("SELECT 'two  \n\n\n\nlines' AS a,\n\n  n -- why\\ \nFROM orders;\n")
