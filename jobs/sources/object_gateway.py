@@ -19,6 +19,7 @@ import io
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -109,6 +110,11 @@ class _Listener(ThreadingHTTPServer):
         self.know(request)
         super().shutdown_request(request)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error of this server. A connection that ended early is none: strangers could fill the log."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Heads(io.RawIOBase):
     """The requests of a connection. The deadline is counted once for a whole head, however slowly its bytes come."""
@@ -185,7 +191,11 @@ class _Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request. An error after the first byte closes the connection, so the reader sees it."""
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError as err:  # no address
+            self._refuse(403, "AccessControlException", str(err))
+            return
         parameters = {name.lower(): values[-1] for name, values in parse_qs(asked.query).items()}
         try:
             ticket = self._ticket(asked.path)

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -97,6 +98,19 @@ def test_a_crowd_of_strangers_keeps_no_reader_out(store: ObjectStore, monkeypatc
         assert connection.recv(1) == b"", "the first ones have to go"
     for connection in crowd:
         connection.close()
+
+
+def test_strangers_print_nothing(store: ObjectStore, capfd: pytest.CaptureFixture[str]) -> None:
+    url = urlsplit(ObjectGateway("127.0.0.1", "127.0.0.1").url(store, "a é.csv.gz"))
+    for sent in (b"GET /web", b"GET http://[::1 HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", bytes(70_000)):
+        with socket.create_connection((url.hostname, url.port), 10) as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends by a reset
+            stranger.sendall(sent)
+            if sent.endswith(b"\n"):
+                assert b" 403 " in stranger.recv(100)
+    assert request(url.geturl(), "op=OPEN&data=true")[1] == CONTENT
+    eventually("all are gone", lambda: not any("process_request" in t.name for t in threading.enumerate()))
+    assert capfd.readouterr().err == ""
 
 
 def test_only_signed_tickets_open_an_object(gateway: ObjectGateway, store: ObjectStore) -> None:
