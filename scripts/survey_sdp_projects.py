@@ -16,10 +16,10 @@ import csv
 import json
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -53,7 +53,7 @@ _TYPE = re.compile(
     r"requires the \(?\"([A-Z]+)[^)]*?\)? type, however \"([^\"]+)\" has the type|"
     r"Cannot resolve \"([^\"]+)\" due to data type mismatch: the binary operator requires the input type \(?\"([A-Z]+)"
 )
-_MOST_S = 240.0  # in which columns are added to the sources of one project
+_MOST_IMPORTS = 150  # of one project, with more columns in its sources each time
 _VALUES = {"timestamp": "2026-01-01 00:00:00", "date": "2026-01-01", "double": "1.5", "boolean": "true", "string": "x"}
 _VALUES |= {"bigint": "1", "binary": "x"}
 _NESTED = {"array<string>": ["x"], "map<string,string>": {"x": "x"}}  # in JSON
@@ -148,20 +148,21 @@ def _row(one: Surveyed) -> str:
 
 def survey_project(project: Mapping[str, str], spark: SparkSession) -> tuple[list[ReportLine], Mapping[str, Guess]]:
     """Import a project until no guess about its sources helps."""
-    guesses, tried, begun = dict[str, Guess](), set[tuple[str, str]](), time.monotonic()
+    guesses, tried = dict[str, Guess](), set[tuple[str, str]]()
     spec = _spec_of(project)
-    while True:
+    for turn in count(1):
         with TemporaryDirectory() as folder:
             places = {name: _write_source(spark, Path(folder, name), guess) for name, guess in guesses.items()}
             with opened_binding(lambda: spark) as binding:
                 imported = read_sdp_project(spec, "survey", places, binding)
             reasons = {model.name: model.refusal for model in imported.models}
-            is_late = time.monotonic() - begun > _MOST_S
-            if not is_late and _improve(guesses, imported, reasons, tried):
+            is_last = turn == _MOST_IMPORTS  # a number, so that a busy machine finds the same columns
+            if not is_last and _improve(guesses, imported, reasons, tried):
                 continue
             lines = list_lines(imported, judge_project(imported))
-        if is_late or not _improve(guesses, imported, {line.name: line.reason for line in lines}, tried):
-            return lines, guesses
+        if is_last or not _improve(guesses, imported, {line.name: line.reason for line in lines}, tried):
+            break
+    return lines, guesses
 
 
 def _spec_of(project: Mapping[str, str]) -> SdpSpec:

@@ -231,7 +231,7 @@ class _Reading:
             "sdp",
             self._name,
             self._spec.root,
-            self._spec.inputs,
+            (*self._spec.inputs, *sorted(self._recorder.helpers - set(self._spec.inputs))),
             models=tuple(self._models.values()),
             assertions=tuple(self._assertions),
             left_out=tuple(self._left_out),

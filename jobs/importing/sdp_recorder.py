@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,10 +92,12 @@ class Recorder:
     Args:
         root: the project's folder.
         sql_of_column: the SQL of a Column.
+        helpers: the modules of the project that its files imported, in any order.
     """
 
     root: Path
     sql_of_column: SqlOfColumn
+    helpers: set[Path] = field(default_factory=set)
     datasets: list[RecordedDataset] = field(default_factory=list)
     appends: list[RecordedAppend] = field(default_factory=list)
     changes: list[RecordedChanges] = field(default_factory=list)
@@ -292,6 +295,26 @@ class Recorder:
         return ProjectPlace(path_within(Path(file), self.root), line)
 
 
+@dataclass(frozen=True, slots=True)
+class _HelperFinder:
+    """Notes the files of the modules that are imported from the folders. It also notes those that raise an error."""
+
+    folders: Sequence[Path]
+    helpers: set[Path]
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Note a file, and leave the import to the other finders."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None and _is_helper(spec.origin, self.folders):
+            self.helpers.add(Path(spec.origin))
+
+
+def _is_helper(file: str, folders: Sequence[Path]) -> bool:
+    """Whether a module belongs to the project, and not to an environment in one of its folders."""
+    path = Path(file)
+    return "site-packages" not in path.parts and any(path.is_relative_to(folder) for folder in folders)
+
+
 @contextmanager
 def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., DataFrame]) -> Iterator[None]:
     """Let the files import the recorder's module inside the block.
@@ -306,7 +329,9 @@ def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., D
     had, known, path = getattr(pyspark, "pipelines", None), set(sys.modules), list(sys.path)
     module = recorder.to_module("pyspark.pipelines")
     module.__dict__.update({"read": read, "read_stream": read, "readStream": read})
+    finder = _HelperFinder(folders, recorder.helpers)
     try:
+        sys.meta_path.insert(0, finder)
         for name in _MODULES:
             sys.modules[name] = module
         pyspark.__dict__["pipelines"] = module
@@ -314,6 +339,7 @@ def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., D
         importlib.invalidate_caches()
         yield
     finally:
+        sys.meta_path.remove(finder)
         sys.path[:] = path
         for name in _MODULES:
             _restore_module(name, before[name])
@@ -323,7 +349,7 @@ def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., D
             pyspark.__dict__["pipelines"] = had
         for name in set(sys.modules) - known:  # the project's modules must not shadow those of the next project
             file = getattr(sys.modules[name], "__file__", None) or ""
-            if any(Path(file).is_relative_to(folder) for folder in folders):
+            if _is_helper(file, folders):
                 del sys.modules[name]
 
 
