@@ -29,6 +29,8 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks imports PROJECTS.json   imported dbt projects over generated rows: a change of 1 %, beside a
                                                  full run by Spark; minutes per project
+    python -m benchmarks import-tools PROJECTS.json --tools ENVIRONMENT   imported projects next to dbt-spark and
+                                                 `spark-pipelines`: a change of 1 %; minutes per project
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
                                                  minute
     python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an

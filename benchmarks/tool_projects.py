@@ -1,0 +1,281 @@
+"""Projects of other tools that the benchmark `import-tools` runs by the tool itself, and imported.
+
+A project is copied to a folder in which both work. Its sources get generated rows: 99 % of them before the first run,
+1 % before the second one.
+
+    project/            the copy
+    sample/, later/     the generated rows, and those of the second run
+    pipelines/imported  the pipeline
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Required, TypedDict
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from benchmarks.cpu import Spent, spent
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.process import open_meta
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tussock.jobs.importing.project import ForeignProject, Model
+
+_PATIENCE_S = 3600.0
+_TUSSOCK = (sys.executable, "-m", "tussock")
+_TABLES = """\
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+for name, place in json.loads(sys.argv[1]).items():
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.rpartition('.')[0]}")
+    spark.sql(f"CREATE TABLE {name} USING parquet LOCATION '{place}'")
+"""
+_PROFILE = """\
+{name}:
+  target: spark
+  outputs:
+    spark: {{type: spark, method: session, schema: shop, host: none, threads: 2}}
+"""
+_SETTINGS = ("spark.ui.enabled=false", "spark.sql.session.timeZone=UTC", "spark.sql.shuffle.partitions=4")
+_CONF = [word for setting in (*_SETTINGS, "spark.driver.memory=2g") for word in ("--conf", setting)]
+
+
+class ProjectFacts(TypedDict, total=False):
+    """An entry of the list of projects.
+
+    Args:
+        tool: `dbt` or `sdp`.
+        folder: of the project.
+        vars: a text for `dbt --vars`.
+        spec: the path of spark-pipeline.yml in the folder.
+        sources: the columns of Parquet sources of a declarative pipeline, by the path in the folder.
+    """
+
+    repository: Required[str]
+    tool: Required[str]
+    folder: Required[str]
+    vars: str
+    spec: str
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The facts of a project whose rows are generated and whose pipeline is written.
+
+    Args:
+        places: the folder of the rows of each source, by its name in the pipeline.
+        sources: the names in the pipeline of the tool's tables without a model, by the tool's name.
+        tables: the folder in Spark's warehouse of each table of the tool, by the view.
+        rows, changed_rows: the numbers of rows of both runs, and of the second one.
+    """
+
+    places: Mapping[str, str]
+    sources: Mapping[str, str]
+    tables: Mapping[str, str]
+    rows: int
+    changed_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProject(ABC):
+    """A copy of a project, in a folder in which both tools work.
+
+    Args:
+        environment: Python environment of the tool.
+        facts: of the project, as in the list of projects.
+    """
+
+    folder: Path
+    environment: Path
+    facts: ProjectFacts
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "project"
+
+    def copy(self) -> None:
+        """Copy the project to the folder."""
+        ignored = shutil.ignore_patterns("target", "logs", ".git")
+        shutil.copytree(self.facts["folder"], self.root, ignore=ignored)
+
+    @abstractmethod
+    def compile(self) -> None:
+        """Bring the project into the state in which `read` can read it."""
+
+    @abstractmethod
+    def read(self, spark: "SparkSession") -> "ForeignProject":
+        """Read the project as `tussock import` does."""
+
+    @abstractmethod
+    def place_source(self, source: "Model") -> "tuple[Path, Model]":
+        """The folder of a source's rows, and the source over it."""
+
+    @abstractmethod
+    def list_tables(self, project: "ForeignProject") -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The names of sources, by the tool's; and the folder in the warehouse of each table, by the view."""
+
+    @abstractmethod
+    def create_tables(self, prepared: Prepared) -> None:
+        """Create the tables that the tool reads by name, over the files of the sources."""
+
+    @abstractmethod
+    def run_tool(self, prepared: Prepared) -> Spent:
+        """Compute the tables of the tool in a process."""
+
+    def run_epoch(self) -> Spent:
+        """Run an epoch of the imported pipeline."""
+        return self._run(self.folder, *_TUSSOCK, "epoch", "--pipeline", "imported")
+
+    def deploy(self) -> None:
+        """Deploy the imported pipeline."""
+        self._run(self.folder, *_TUSSOCK, "apply", "imported")
+
+    def read_both(self, tables: Mapping[str, str]) -> Iterator[tuple[str, pa.Table, pa.Table]]:
+        """The name, the rows of the view and the rows of the tool's table of each table."""
+        stored = StoredRows(open_meta(str(self.folder / ".tussock" / "imported" / "store")))
+        for view, table in tables.items():
+            yield view, stored.read(view), ds.dataset(self.warehouse / table, format="parquet").to_table()
+
+    @property
+    def warehouse(self) -> Path:
+        return self.folder / "spark-warehouse"
+
+    def _run(self, folder: Path, *command: str | Path) -> Spent:
+        own = command[0] == sys.executable
+        programs = Path(sys.executable).parent if own else self.environment / "bin"
+        environment = os.environ | {
+            "PYSPARK_PYTHON": str(programs / "python"),
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "TUSSOCK_PIPELINES": str(self.folder / "pipelines"),
+            "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
+            "PYSPARK_SUBMIT_ARGS": " ".join(("--master local[2]", *_CONF, "pyspark-shell")),
+        }
+        cost = spent([str(word) for word in command], environment, folder, _PATIENCE_S)
+        if cost.code:
+            raise RuntimeError(f"{' '.join(map(str, command))[:200]} failed:\n{cost.output[-3000:]}")
+        return cost
+
+
+class DbtProject(ToolProject):
+    """A project of dbt, run by dbt-spark in a local session. Spark's catalog is a folder next to the copy."""
+
+    __slots__ = ()
+
+    def compile(self) -> None:
+        """Compile the project to target/manifest.json."""
+        name = re.search(r"^profile:\s*[\"']?([\w-]+)", (self.root / "dbt_project.yml").read_text(), re.MULTILINE)
+        assert name is not None, "a project names its profile"
+        (self.folder / "profiles.yml").write_text(_PROFILE.format(name=name[1]))
+        self._run_dbt("compile", "--full-refresh", "--no-populate-cache")
+
+    def read(self, spark: "SparkSession") -> "ForeignProject":
+        from scripts.survey_dbt_projects import import_over_fitted_sources
+
+        return import_over_fitted_sources(self._manifest, "", self.folder, spark)[0]
+
+    def place_source(self, source: "Model") -> "tuple[Path, Model]":
+        from tussock.jobs.importing.names import relation_text
+
+        place = self.folder / "data" / source.name
+        columns = re.match(r"CREATE SOURCE [^(]*\((.*?)\)\s*USING", source.statement, re.DOTALL)
+        assert columns is not None, "a source with rows has columns"
+        statement = f"CREATE SOURCE {relation_text(source.name)} ({columns[1]}) USING parquet OPTIONS (path '{place}')"
+        return place, replace(source, statement=statement)
+
+    def list_tables(self, project: "ForeignProject") -> tuple[Mapping[str, str], Mapping[str, str]]:
+        from tussock.jobs.importing.names import relation_name
+
+        sources, tables = dict[str, str](), dict[str, str]()
+        manifest = json.loads(self._manifest.read_text())
+        for node in (*manifest["nodes"].values(), *manifest["sources"].values()):
+            if not node.get("relation_name") or node["resource_type"] not in ("model", "seed", "source"):
+                continue
+            table = node.get("alias") or node["identifier"]
+            name = relation_name(re.sub(r"^shop_?", "", node["schema"]), table)
+            if node["resource_type"] != "model":
+                sources[f"{node['schema']}.{table}"] = name
+            elif node["config"].get("materialized") in ("table", "incremental"):
+                tables[name] = f"{node['schema']}.db/{table}"
+        return sources, tables
+
+    def create_tables(self, prepared: Prepared) -> None:
+        full = {theirs: prepared.places[name] for theirs, name in prepared.sources.items()}
+        self._run(self.folder, self.environment / "bin" / "python", "-c", _TABLES, json.dumps(full))
+
+    def run_tool(self, prepared: Prepared) -> Spent:
+        names = [f"+{table.rpartition('/')[2]}" for table in prepared.tables.values()]
+        return self._run_dbt("run", "--select", *names)
+
+    @property
+    def _manifest(self) -> Path:
+        return self.root / "target" / "manifest.json"
+
+    def _run_dbt(self, *words: str) -> Spent:
+        variables = ("--vars", self.facts["vars"]) if "vars" in self.facts else ()
+        places = ("--project-dir", self.root, "--profiles-dir", self.folder)
+        return self._run(
+            self.folder, self.environment / "bin" / "dbt", "--no-version-check", *words, *variables, *places
+        )
+
+
+class SdpProject(ToolProject):
+    """A declarative pipeline of Spark 4.1 or later. Its sources are files."""
+
+    __slots__ = ()
+
+    def compile(self) -> None:
+        """Set the folder of checkpoints."""
+        spec = self.root / self.facts["spec"]
+        spec.write_text(
+            re.sub(r"^storage:.*", f"storage: {self.folder.as_uri()}/storage", spec.read_text(), flags=re.M)
+        )
+
+    def read(self, spark: "SparkSession") -> "ForeignProject":
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from tussock.jobs.importing.sdp_binding import opened_binding
+        from tussock.jobs.importing.sdp_project import read_sdp_project
+        from tussock.jobs.importing.sdp_spec import read_spec
+
+        for path, columns in self.facts.get("sources", {}).items():
+            (self.root / path).mkdir(parents=True)
+            schema = to_arrow_schema(spark.createDataFrame([], columns).schema, timezone="UTC")
+            pq.write_table(schema.empty_table(), self.root / path / "empty.parquet")
+        with opened_binding(lambda: spark) as binding:
+            return read_sdp_project(read_spec(self.root / self.facts["spec"]), "imported", {}, binding)
+
+    def place_source(self, source: "Model") -> "tuple[Path, Model]":
+        path = re.search(r"path '([^']*)'", source.statement)
+        assert path is not None, "a source of files has a path"
+        return Path(path[1].replace("${data}", str(self.root))), source
+
+    def list_tables(self, project: "ForeignProject") -> tuple[Mapping[str, str], Mapping[str, str]]:
+        stored = ("materialized view", "streaming table")
+        return {}, {model.name: model.name for model in project.models if model.kind.startswith(stored)}
+
+    def create_tables(self, prepared: Prepared) -> None:
+        """The files are enough."""
+
+    def run_tool(self, prepared: Prepared) -> Spent:
+        """Run the project from nothing: the tables of a run are only in the catalog of its process."""
+        for folder in (self.warehouse, self.folder / "storage"):
+            shutil.rmtree(folder, ignore_errors=True)
+        command = self.environment / "bin" / "spark-pipelines"
+        return self._run(self.root, command, "run", "--spec", self.root / self.facts["spec"], *_CONF)
+
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "spark-warehouse"
