@@ -1,4 +1,4 @@
-"""Upper case, lower case and reversal of non-ASCII text, for a whole column at once.
+"""Upper case, lower case, title case and reversal of non-ASCII text, for a whole column at once.
 
 DuckDB and Arrow map single code points. Spark and Python map texts (ß to SS, a final Σ to ς). One Python call maps a
 whole column: its texts are joined by a character that none of them contains, that has no case, and that ends words.
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.kernels.functions import declare_function
 
+_SPACE = " "
 _NONCHARACTERS = "".join(
     map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)])
 )
@@ -30,16 +31,26 @@ _NEWER_LOWER = re.compile(
 _SIGMA = "\u03a3"  # its lower case depends on its neighbours, even on characters that Python does not know
 
 
-def _to_upper(whole: pa.Array, joined: str) -> str:
+def _to_upper(whole: pa.Array, joined: str, separator: str) -> str:
     if _NEWER_UPPER.search(joined) is not None:
         raise ValueError("upper case of letters newer than Unicode 14 is not supported")
     return joined.upper()
 
 
-def _to_lower(whole: pa.Array, joined: str) -> str:
+def _to_lower(whole: pa.Array, joined: str, separator: str) -> str:
     if _NEWER_LOWER.search(joined) is not None or (_SIGMA in joined and any(map(_is_newer, _beside_sigma(whole)))):
         raise ValueError("lower case of letters newer than Unicode 14 is not supported")
     return joined.lower()
+
+
+def _to_title(whole: pa.Array, joined: str, separator: str) -> str:
+    """Capitalise the words between spaces; the separator becomes a word of its own."""
+    if _NEWER_UPPER.search(joined) is not None:
+        raise ValueError("title case of letters newer than Unicode 14 is not supported")
+    _to_lower(whole, joined, separator)  # raises for the others
+    apart = f"{_SPACE}{separator}{_SPACE}"
+    words = joined.replace(separator, apart).split(_SPACE)
+    return _SPACE.join(map(str.capitalize, words)).replace(apart, separator)
 
 
 def _beside_sigma(whole: pa.Array) -> set[str]:
@@ -52,7 +63,7 @@ def _is_newer(character: str) -> bool:
     return character == "\u0295" or unicodedata.category(character) == "Cn"
 
 
-def _map_texts(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str], str]) -> pa.Array:
+def _map_texts(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str, str], str]) -> pa.Array:
     column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     whole = column.drop_null()
     if len(whole) == 0:
@@ -62,7 +73,7 @@ def _map_texts(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, s
         raise ValueError("texts that contain every noncharacter of Unicode are not supported")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(whole)], whole), separator)[0].as_py()
     return pc.replace_with_mask(
-        column, pc.is_valid(column), pa.array(mapping(whole, joined).split(separator), pa.string())
+        column, pc.is_valid(column), pa.array(mapping(whole, joined, separator).split(separator), pa.string())
     )
 
 
@@ -74,6 +85,11 @@ def upper_function() -> str:
 def lower_function() -> str:
     """Declare the function for lower case with full case mapping and return its name."""
     return declare_function("full_lower", ("string",), "string", lambda texts: _map_texts(texts, _to_lower))
+
+
+def title_function() -> str:
+    """Declare the function for words that begin with a letter in title case and return its name."""
+    return declare_function("title_words", ("string",), "string", lambda texts: _map_texts(texts, _to_title))
 
 
 def reverse_function() -> str:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.duck import array_of, fail_when, quote_string, strict_cast, struct_of
+from tussock.jobs.kernels.duck import array_of, constant_value, fail_when, quote_string, strict_cast, struct_of
 from tussock.jobs.kernels.functions import declare_function
-from tussock.jobs.kernels.registry import ANY, family_of, renders, renders_any
-from tussock.jobs.logical.nodes import ROW_KEY, Call
+from tussock.jobs.kernels.registry import ANY, FLOATS, NESTED, constant_args, family_of, renders, renders_any
+from tussock.jobs.logical.nodes import ROW_KEY, Call, Literal
 from tussock.statestore.hummock.key import encode_values
 from tussock.statestore.nested import as_list, struct_array, with_elements
+from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
 
 ORDERED = ("array", "struct")
@@ -155,6 +156,44 @@ def element_at_or_default(call: Call, args: Sequence[str]) -> str:
 
 def _not_from_zero(array: str, index: str, value: str, call: Call) -> str:
     return fail_when(f"{array} IS NOT NULL AND {index} = 0", "the index is 0: elements are counted from 1", value, call)
+
+
+# Order and text -----------------------------------------------------------------------------------
+
+
+def _refuse_order(call: Call) -> str | None:
+    """DuckDB orders nested values otherwise, and keeps no order of 0.0 and -0.0, which are equal to Spark's sort."""
+    if any(not isinstance(argument, Literal) or argument.value is None for argument in call.args[1:]):
+        return "is supported only with a constant order"
+    element = type_name(arrow_type(call.args[0].type).value_type)
+    return f"is not tested with elements of type {element}" if family_of(element) in (*FLOATS, *NESTED) else None
+
+
+@renders("SortArray", [(("array", "boolean"), "array")], refuse=_refuse_order)
+def sort_array(call: Call, args: Sequence[str]) -> str:
+    """NULLs are below every value."""
+    order = "'ASC', 'NULLS FIRST'" if constant_value(call.args[1]) else "'DESC', 'NULLS LAST'"
+    return f"list_sort({args[0]}, {order})"
+
+
+@renders("ArraySort", [(("array",), "array")], refuse=_refuse_order)
+def array_sort(call: Call, args: Sequence[str]) -> str:
+    """Without a lambda: ascending, and NULLs are last."""
+    return f"list_sort({args[0]}, 'ASC', 'NULLS LAST')"
+
+
+@renders(
+    "ArrayJoin",
+    [(("array", "string"), "string"), (("array", "string", "string"), "string")],
+    refuse=constant_args(1, 2),
+)
+def array_join(call: Call, args: Sequence[str]) -> str:
+    """The elements with a text between them. Without a replacement for NULLs, they are left out."""
+    array = args[0]
+    if any(constant_value(text) is None for text in call.args[1:]):
+        return "CAST(NULL AS VARCHAR)"
+    elements = f"list_transform({array}, lambda e: coalesce(e, {args[2]}))" if len(args) == 3 else array
+    return f"CASE WHEN {array} IS NOT NULL THEN coalesce(array_to_string({elements}, {args[1]}), '') END"
 
 
 # Size and membership ------------------------------------------------------------------------------

@@ -79,3 +79,8 @@ def refuse_search(call: Call) -> str | None:
 def group_count(pattern: str) -> int:
     """The number of capturing groups in a pattern. Requires: `refuse_regex` accepts it."""
     return re.compile(pattern).groups
+
+
+def is_plain_text(pattern: str) -> bool:
+    """Whether a pattern matches only itself."""
+    return all(match.lastgroup == "literal" for match in _TOKEN.finditer(pattern))

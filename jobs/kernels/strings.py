@@ -1,10 +1,11 @@
 """Functions of text. Positions and lengths count code points; texts are compared as bytes."""
 
+import re
 from collections.abc import Callable, Sequence
 
-from tussock.jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
+from tussock.jobs.kernels.case_mapping import lower_function, reverse_function, title_function, upper_function
 from tussock.jobs.kernels.duck import constant_value, quote_string, strict_cast
-from tussock.jobs.kernels.patterns import group_count, refuse_regex, refuse_search, regex_of
+from tussock.jobs.kernels.patterns import group_count, is_plain_text, refuse_regex, refuse_search, regex_of
 from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.logical.nodes import Call, Literal
 
@@ -26,6 +27,12 @@ def render_upper(call: Call, args: Sequence[str]) -> str:
 @renders("Lower", _TEXT)
 def render_lower(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {_is_ascii(args[0])} THEN lower({args[0]}) ELSE {lower_function()}({args[0]}) END"
+
+
+@renders("InitCap", _TEXT)
+def render_initcap(call: Call, args: Sequence[str]) -> str:
+    """The first character of each word in title case, the others in lower case. Only a space ends a word."""
+    return f"{title_function()}({args[0]})"
 
 
 @renders("Length", [(("string",), "int"), (("binary",), "int")])
@@ -180,6 +187,21 @@ def render_split(call: Call, args: Sequence[str]) -> str:
     return f"string_split({args[0]}, {args[1]})"
 
 
+def _refuse_regex_split(call: Call) -> str | None:
+    if not (isinstance(call.args[2], Literal) and isinstance(limit := call.args[2].value, int) and limit <= 0):
+        return "is supported only without a limit"
+    return refuse_search(call)
+
+
+@renders("StringSplit", [(("string", "string", "int"), "array")], refuse=_refuse_regex_split)
+def split_by_regex(call: Call, args: Sequence[str]) -> str:
+    """Empty parts count, also at both ends."""
+    pattern = str(constant_value(call.args[1]))
+    if is_plain_text(pattern):
+        return f"string_split({args[0]}, {quote_string(pattern)})"
+    return f"string_split_regex({args[0]}, {quote_string(regex_of(pattern))})"
+
+
 def _refuse_substring_index(call: Call) -> str | None:
     """Refuse a delimiter that may overlap itself: Spark's search for the next one begins within the last one."""
     if (reason := _literal_text_at(1)(call) or constant_args(2)(call)) is not None:
@@ -229,18 +251,27 @@ def render_rlike(call: Call, args: Sequence[str]) -> str:
     return f"regexp_matches({args[0]}, {quote_string(regex_of(str(pattern)))})"
 
 
+_GROUP = re.compile(r"\$([0-9])(?![0-9])")  # of two digits, Java takes both only if there are so many groups
+
+
 def _refuse_replace(call: Call) -> str | None:
     replacement = constant_value(call.args[2]) if isinstance(call.args[2], Literal) else None
-    if not isinstance(replacement, str) or set(replacement) & {"$", "\\"}:
-        return "is supported only with a constant replacement without $ and \\"
+    if not isinstance(replacement, str) or set(_GROUP.sub("", replacement)) & {"$", "\\"}:
+        return "is supported only with a constant replacement without \\, and without $ except in $0 to $9"
     if not (isinstance(call.args[3], Literal) and call.args[3].value == 1):
         return "is supported only from position 1"
-    return refuse_search(call)
+    if (reason := refuse_search(call)) is not None:
+        return reason
+    known = group_count(str(constant_value(call.args[1])))
+    beyond = [group for group in _GROUP.findall(replacement) if int(group) > known]
+    return f"requests group {beyond[0]}, but the pattern has {known}" if beyond else None
 
 
 @renders("RegExpReplace", [(("string", "string", "string", "int"), "string")], refuse=_refuse_replace)
 def regexp_replace(call: Call, args: Sequence[str]) -> str:
-    return f"regexp_replace({args[0]}, {quote_string(regex_of(str(constant_value(call.args[1]))))}, {args[2]}, 'g')"
+    pattern, replacement = (str(constant_value(call.args[i])) for i in (1, 2))
+    groups_by_backslash = _GROUP.sub(r"\\\1", replacement)
+    return f"regexp_replace({args[0]}, {quote_string(regex_of(pattern))}, {quote_string(groups_by_backslash)}, 'g')"
 
 
 def _refuse_extract(call: Call) -> str | None:

@@ -342,14 +342,16 @@ def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> 
     for view in record.views:
         if view.holds is not msgspec.UNSET:
             if is_source(view.view):
-                yield f"{view.view}: {view.rows:,} new rows"
+                yield f"{view.view}: {view.rows:,} new row{'s' * (view.rows != 1)}"
             else:
-                yield f"{view.view}: {view.rows} wrong rows"
+                yield f"{view.view}: {view.rows:,} wrong row{'s' * (view.rows != 1)}"
             yield from _warning_lines(view, before)
             continue
         warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
         failed = len(view.failures) + len(view.warnings)
-        yield f"{view.view}: {view.expectations} expectations over {view.rows} rows, {failed} failed{warned}"
+        expectations = f"{view.expectations} expectation{'s' * (view.expectations != 1)}"
+        rows = f"{view.rows:,} row{'s' * (view.rows != 1)}"
+        yield f"{view.view}: {expectations} over {rows}, {failed} failed{warned}"
         for metric in view.metrics:
             if metric.place == JudgedBy.SPARK:
                 yield f"  on Spark: {metric.expectation}: {metric.why}"

@@ -31,6 +31,7 @@ Cost: about ten round trips to the JVM per node (0.03-0.1 ms each).
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,12 @@ _COLLATED = (
     "CAST it to STRING, or use lower(…)"
 )
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
+#: The order of array_sort without a lambda. Spark simplifies it for arrays without NULLs.
+_ASCENDING = "if ((left < right)) -1 else if ((left > right)) 1 else 0"
+_ASCENDING_THEN_NULLS = (
+    f"if ((isnull(left) AND isnull(right))) 0 else if (isnull(left)) 1 else if (isnull(right)) -1 else {_ASCENDING}"
+)
+_VARIABLE = re.compile(r"lambda (\w+)#\w+")
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
 _TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # nullability is not part of a type here
 _DROPPED_PARAMS = frozenset(
@@ -227,6 +234,8 @@ class ExpressionWalk:
             return Call(ROW_KEY, "string", ())
         if name in SORTING and (value := sorted_value(node)) is not None:
             return self._sort_maps(node, self.bind_tree(value, scope))
+        if name == "ArraySort" and _sorts_ascending(node):
+            return Call(name, name_of_type(node.dataType()), (self.bind_tree(node.argument(), scope),))
         if name in _LAMBDAS:  # before its arguments, which have no meaning outside
             raise self.refusal_of(node, None, "functions that take lambdas have no kernel")
         return self.bind_call(node, tuple(self.bind_tree(child, scope) for child in items(node.children())))
@@ -432,6 +441,12 @@ class ExpressionWalk:
 
 def _calls_python(node: JavaObject) -> bool:
     return node.productPrefix() == "ScalaUDF" or any(_calls_python(child) for child in items(node.children()))
+
+
+def _sorts_ascending(node: JavaObject) -> bool:
+    """Whether an array_sort has no lambda: ascending, with NULLs at the end."""
+    order = _VARIABLE.sub(r"\1", node.function().function().toString())
+    return bool(order == (_ASCENDING_THEN_NULLS if node.argument().dataType().containsNull() else _ASCENDING))
 
 
 def _not_normalised(node: JavaObject) -> JavaObject:

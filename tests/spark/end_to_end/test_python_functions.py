@@ -99,7 +99,7 @@ VIEWS = {
     "c.name) = concat(c.name, '/20')",
     "inside": "SELECT id, CASE WHEN price > 10 THEN picked(array(price, id), named_struct('comment', 1)) END AS p, "
     "rank() OVER (PARTITION BY country ORDER BY doubled(price), id) AS r FROM orders",
-    "over_spark": "SELECT id, spelled(price, initcap(country)) AS w FROM orders",
+    "over_spark": "SELECT id, spelled(price, soundex(country)) AS w FROM orders",
     "with_constants": "SELECT id, taxed('12', NULL) AS t FROM orders",
 }
 

@@ -314,7 +314,7 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     record = steps.judge("shop", second)
     assert (record.failed, [len(v.warnings) for v in record.views]) == ((), [1, 1])
     lines = "\n".join(record_lines(record))
-    assert "per_g: 1 expectations over 2 rows, 1 failed, 1 of them only reported" in lines
+    assert "per_g: 1 expectation over 2 rows, 1 failed, 1 of them only reported" in lines
     assert (
         "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3"
         in lines

@@ -117,10 +117,10 @@ def test_the_rules_find_forbidden_code() -> None:
     ]
     entry = (
         "from tussock.jobs.trouble.supersede import "
-        "abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.read_latest()"
+        "abandon_barrier\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.read_latest()"
     )
     assert faults_of_entry_point(entry) == [
-        "imports abandon from tussock.jobs.trouble.supersede",
+        "imports abandon_barrier from tussock.jobs.trouble.supersede",
         "calls at.meta.unpin in line 2",
         "calls chosen_meta.publish in line 3",
     ]

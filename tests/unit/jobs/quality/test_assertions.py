@@ -47,7 +47,7 @@ def test_wrong_rows_keep_an_epoch_from_readers_and_are_printed(two_views: Shop) 
     insert(two_views.meta, "t", (1, 7, 5), (2, 7, 5))
     code, printed = two_views.run("epoch", "--pipeline", "shop")
     assert code == 1, printed
-    assert "no_rows.sql: 1 wrong rows" in printed
+    assert "no_rows.sql: 1 wrong row" in printed
     assert "  assertion no_rows.sql: 1 wrong row\n    failing rows: c2=5, n=1" in printed
     assert two_views.published == 0
     code, printed = two_views.run("check", "shop", "no_rows.sql")

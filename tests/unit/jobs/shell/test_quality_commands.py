@@ -98,7 +98,7 @@ def test_an_epoch_that_fails_its_suite_is_committed_and_not_published_until_the_
     code, printed = shop.run("epoch", "--pipeline", "shop")
     first = shop.published
     assert (code, f"published epoch {first}" in printed) == (0, True), printed
-    assert "per_g: 1 expectations over 1 rows, 0 failed" in printed
+    assert "per_g: 1 expectation over 1 row, 0 failed" in printed
     insert(shop.meta, "t", (2, 7, 0))
     code, printed = shop.run("epoch", "--pipeline", "shop")
     assert code == 1
@@ -215,7 +215,7 @@ def test_check_prints_the_report_of_any_epoch_and_changes_nothing(shop: Shop) ->
     insert(shop.meta, "t", (1, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop", "--hold")[0] == 0
     good = shop.meta.read_latest().epoch
-    assert shop.run("check", "shop") == (0, f"per_g: 1 expectations over 1 rows, 0 failed\nepoch {good}: passed\n")
+    assert shop.run("check", "shop") == (0, f"per_g: 1 expectation over 1 row, 0 failed\nepoch {good}: passed\n")
     insert(shop.meta, "t", (2, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop", "--hold")[0] == 0
     bad = shop.meta.read_latest().epoch
@@ -223,7 +223,7 @@ def test_check_prints_the_report_of_any_epoch_and_changes_nothing(shop: Shop) ->
     assert (code, printed.splitlines()) == (
         1,
         [
-            "per_g: 1 expectations over 1 rows, 1 failed",
+            "per_g: 1 expectation over 1 row, 1 failed",
             "  view 'per_g': expect_column_values_to_be_between(column='n', max_value=1): found 1 of 1 rows, e.g. 2",
             "    failing rows: c1=7, n=2",
             f"epoch {bad}: failed",
