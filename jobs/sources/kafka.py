@@ -52,6 +52,7 @@ from tussock.jobs.sources.kafka_cluster import (
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
+    EmptyRangeError,
     LostOffsetsError,
     MissingOffsetsError,
 )
@@ -86,15 +87,12 @@ WHICH = ("subscribe", "subscribePattern", "assign")
 _MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
 _MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # the reaction to an offset without a record
 OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES, _MISSING_OFFSETS)
-_PASSED = (
-    "includeHeaders",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-)
+_HOW = ("minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
+_PASSED = ("includeHeaders", *_HOW)
+_AT_ONCE = (*_HOW, *OWN_OPTIONS)
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
 _LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")
+_SHOWN_RANGES = 5  # in a message
 _NOMINAL_BYTES = 1024  # assumed size of a record, for bounds in bytes: Kafka reports no sizes
 GONE = ""  # the topic id of a deleted partition that the user chose to skip
 
@@ -133,7 +131,7 @@ class KafkaTopics(UnchangingInput):
         return {} if _MISSING_OFFSETS in options else {_MISSING_OFFSETS: _IGNORE if has_markers else _ERROR}
 
     def effect_of(self, option: str) -> OptionEffect:
-        at_once = option.startswith("kafka.") and option != "kafka.isolation.level"
+        at_once = (option.startswith("kafka.") and option != "kafka.isolation.level") or option in _AT_ONCE
         return OptionEffect.AT_ONCE if at_once else OptionEffect.POSITION
 
     def check(self, source: CreateSource) -> None:
@@ -479,6 +477,7 @@ def _make_packer(
     The last three columns contain their place.
     """
     numbers = {o.name: o.number for o in ranges}
+    read = [o for o in ranges if o.next > o.first]  # no task reads the others
     fields = [source.fields[c] for c in columns]
     # Several tasks may read one partition.
     is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options
@@ -503,10 +502,20 @@ def _make_packer(
                     yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=OUTPUT)
         for name, count in counts.items():
             if complete and (gap := count.first_gap()) is not None:
-                failure = encode_failure(MissingOffsetsError(name, *gap), source.name, 0)
-                yield pa.record_batch([[numbers[name]], [None], [failure]], schema=OUTPUT)
+                yield failure_row(numbers[name], MissingOffsetsError(source.name, name, *gap))
+        if complete and not counts:  # each task reads some offsets; without a record, it cannot tell which
+            yield failure_row(read[0].number, EmptyRangeError(source.name, _text_of_ranges(read)))
+
+    def failure_row(number: int, error: TussockError) -> pa.RecordBatch:
+        return pa.record_batch([[number], [None], [encode_failure(error, source.name, 0)]], schema=OUTPUT)
 
     return pack_batches
+
+
+def _text_of_ranges(ranges: Sequence[Offsets]) -> str:
+    shown = [f"partition {o.name} offsets {o.first} to {o.next - 1}" for o in ranges[:_SHOWN_RANGES]]
+    more = [f"one of {len(ranges) - _SHOWN_RANGES} other partitions"] if len(ranges) > _SHOWN_RANGES else []
+    return ", or ".join([*shown, *more])
 
 
 class OffsetCount:

@@ -6,6 +6,14 @@ from tussock.jobs.chunks.failure import SourceFileError
 from tussock.statestore.errors import InputError, RetryableError
 
 
+def _causes_of(source: str) -> str:
+    return (
+        "Either the topic was compacted, and records are lost, or the producers use transactions, whose markers occupy "
+        "offsets. For transactions, create the source with OPTIONS (…, kafka.isolation.level 'read_committed'). To "
+        f"read the remaining records, run ALTER SOURCE {source} SET OPTIONS (missing_offsets 'ignore')."
+    )
+
+
 class MissingTopicError(InputError):
     """A source names a topic that does not exist."""
 
@@ -69,6 +77,7 @@ class MissingOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
+    source: str
     path: str
     first: int
     last: int
@@ -76,11 +85,22 @@ class MissingOffsetsError(SourceFileError):
     def __str__(self) -> str:
         missing = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
         return (
-            f"partition {self.path}: no record has {missing}, but later offsets have records. Either the topic was "
-            "compacted, and records are lost, or the producers use transactions, whose markers occupy offsets. For "
-            "transactions, create the source with OPTIONS (…, kafka.isolation.level 'read_committed'). To read "
-            "the remaining records, create it with OPTIONS (…, missing_offsets 'ignore')."
+            f"partition {self.path}: no record has {missing}, but later offsets have records. {_causes_of(self.source)}"
         )
+
+
+class EmptyRangeError(SourceFileError):
+    """A task of Spark found no record in its part of the pinned offsets.
+
+    Args:
+        ranges: the pinned offsets. The task does not know which of them were its part.
+    """
+
+    source: str
+    ranges: str
+
+    def __str__(self) -> str:
+        return f"pinned offsets have no record at all ({self.ranges}). {_causes_of(self.source)}"
 
 
 class KafkaDeniedError(InputError):

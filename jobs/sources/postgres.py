@@ -321,7 +321,7 @@ def release_slots(sources: Sequence[tuple[CreateSource, StorageTable | None]]) -
         taken_until = min(member.position.lsn for member in members if member.position is not None)
         with open_database(members[0].source) as database:
             state = database.read_slot()
-            if state is None or state.status == "lost" or state.confirmed >= taken_until:
+            if state is None or state.status == "lost" or not state.confirmed < taken_until <= state.end:
                 continue
             database.take_turn()
             database.advance_slot(taken_until)
@@ -477,7 +477,7 @@ def _pin_changes(
 
 
 def _require_continued(member: _Member, database: Database, state: SlotState | None) -> ServedTable:
-    """Require that the server still has all changes after a source's position.
+    """Require that the server still has all changes after a source's position. Drops the slot of an older server.
 
     Raises: LostSlotError; UnloggedChangesError; NoIdentityError.
     """
@@ -491,6 +491,11 @@ def _require_continued(member: _Member, database: Database, state: SlotState | N
     if state.confirmed > position.lsn:
         at = lsn_text(position.lsn)
         finding = f"slot {slot} was advanced to {lsn_text(state.confirmed)}, but the source has read only up to {at}"
+        raise LostSlotError(source.name, slot, finding)
+    if state.end < position.lsn:  # later, the log is longer and shows nothing: without the slot, the hold stays
+        database.drop_slot()
+        at, end = lsn_text(position.lsn), lsn_text(state.end)
+        finding = f"the server's log ends at {end}, but the source has read up to {at}: an older copy was restored"
         raise LostSlotError(source.name, slot, finding)
     table = database.read_table(source)
     if table.oid != position.relation:

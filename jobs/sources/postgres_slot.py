@@ -106,12 +106,14 @@ class SlotState:
     """A slot.
 
     Args:
+        end: of the server's log.
         confirmed: changes before this position are gone.
         status: how the server holds its log: reserved, extended, unreserved or lost.
         held_bytes: of the log that the server keeps for it.
         safe_bytes: that the log may grow until changes are lost; None: without a limit.
     """
 
+    end: int
     confirmed: int
     status: str
     held_bytes: int
@@ -353,7 +355,8 @@ class Database:
     def read_slot(self) -> SlotState | None:
         """Return the state of the slot; None if it does not exist."""
         state = self.read_row(
-            "SELECT (coalesce(confirmed_flush_lsn, '0/0') - '0/0')::bigint, coalesce(wal_status, 'lost'),"
+            "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint,"
+            " (coalesce(confirmed_flush_lsn, '0/0') - '0/0')::bigint, coalesce(wal_status, 'lost'),"
             " (pg_current_wal_insert_lsn() - coalesce(restart_lsn, pg_current_wal_insert_lsn()))::bigint, safe_wal_size"
             " FROM pg_replication_slots"
             " WHERE slot_name = %s AND slot_type = 'logical' AND database = current_database()",
@@ -364,9 +367,13 @@ class Database:
     def create_slot(self, *, instead: bool) -> None:
         """Create the slot. `instead`: of one whose changes are lost. Raises OpenTransactionsError."""
         if instead:
-            self.read_row("SELECT pg_drop_replication_slot(%s)", self.place.slot)
+            self.drop_slot()
         with self._waiting_for_transactions():
             self.read_row("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", self.place.slot)
+
+    def drop_slot(self) -> None:
+        """Remove the slot, whose changes cannot be continued."""
+        self.read_row("SELECT pg_drop_replication_slot(%s)", self.place.slot)
 
     @contextmanager
     def _waiting_for_transactions(self) -> Iterator[None]:

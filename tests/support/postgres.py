@@ -59,7 +59,10 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(self._programs / program), *arguments], user=self._user, cwd=self.folder, capture_output=True
+            [shutil.which(program, path=str(self._programs)) or program, *arguments],
+            user=self._user,
+            cwd=self.folder,
+            capture_output=True,
         )
         assert done.returncode == 0, done.stderr.decode()
 
@@ -91,6 +94,19 @@ class PostgresServer:
             self._running.send_signal(signal.SIGQUIT)
             self._running.wait()
             self._running = None
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """After the block, the server is again as before it, from a copy of its folder."""
+        copy = self.folder / "copy"
+        self.kill()
+        self._run("cp", "-a", str(self._data), str(copy))
+        self.start()
+        yield
+        self.kill()
+        shutil.rmtree(self._data)
+        copy.rename(self._data)
+        self.start()
 
     def address(self, database: str, user: str = "owner") -> str:
         """The address of a database, without a password."""

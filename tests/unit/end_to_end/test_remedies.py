@@ -788,7 +788,8 @@ NOT_RUN = {
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
         CredentialInOptionError OutsideFileError
         DuckQueryError FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError
-        MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError
+        EmptyRangeError MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError
+        NoStoredRowsError
         NullKeyError PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError
         DefaultSchemaError SchemaExistsError SchemaNotEmptyError UnknownSchemaError
         SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError

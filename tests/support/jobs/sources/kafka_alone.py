@@ -202,6 +202,14 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         )
         assert "partition kept-0: no record has offset" in session.flush().held["kept"][0].reason
         assert session.read("v_kept").num_rows == 0
+        first_alone = options("kept", ", max_offsets '1'")
+        session.execute(f"CREATE SOURCE one {first_alone}")
+        session.execute("CREATE MATERIALIZED VIEW v_one AS SELECT partition FROM one")
+        assert "no record at all (partition kept-0 offsets 0 to 0)" in session.flush().held["one"][0].reason
+        session.execute("ALTER SOURCE one SET OPTIONS (missing_offsets 'ignore', max_offsets '1000')")
+        while session.flush().held:
+            pass
+        assert session.read("v_one").num_rows == left
         more = ", missing_offsets 'ignore'"
         session.execute(
             f"CREATE SOURCE some {options('kept', more)}; CREATE MATERIALIZED VIEW v_some AS SELECT partition FROM some"

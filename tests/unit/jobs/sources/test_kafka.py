@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.statestore.table.stores import BucketStore
+from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import PinRequest, Pins, RowPlace
@@ -19,6 +20,7 @@ from tussock.jobs.sources.kafka import (
     OffsetCount,
     PinnedOffsets,
     _bound_ranges,
+    _make_packer,
     _skip_partition,
     _waiting_ranges,
 )
@@ -26,6 +28,7 @@ from tussock.jobs.sources.kafka_cluster import PartitionNow, away_error, error_o
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
+    EmptyRangeError,
     KafkaDeniedError,
     KafkaNeedsSparkError,
     KafkaOptionError,
@@ -93,6 +96,19 @@ def test_offsets_without_a_record_are_found_in_a_range(
         part.add_offsets(np.array(piece, np.int64))
     assert whole.first_gap() == gap
     assert part.first_gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # a part of a range does not include the ends
+
+
+@pytest.mark.parametrize("more", [{}, {"minPartitions": "4"}])
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_task_without_a_record_holds_the_source(count: int, more: dict[str, str]) -> None:
+    ranges = [Offsets(0, "t", 0, "A", 5, 5), *(Offsets(n, "t", n, "A", 3, 9) for n in range(1, count + 1))]
+    packer = _make_packer(source(missing_offsets="error", **more), ranges, [])
+    (failed,) = [row for batch in packer([]) for row in batch.to_pylist()]
+    error = first_failure([failed["failure"]])
+    assert isinstance(error, EmptyRangeError)
+    assert "no record at all (partition t-1 offsets 3 to 8" in str(error)
+    assert ("or one of 3 other partitions)" in str(error)) == (count == 8)
+    assert not list(_make_packer(source(missing_offsets="ignore", **more), ranges, [])([]))
 
 
 @pytest.mark.parametrize(

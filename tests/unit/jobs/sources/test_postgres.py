@@ -182,6 +182,28 @@ def test_a_lost_slot_holds_its_sources_until_their_tables_are_loaded_again(read_
     shop.assert_equal()
 
 
+def test_a_server_restored_from_an_older_copy_holds_its_sources_until_they_are_loaded_again(tmp_path: Path) -> None:
+    with PostgresServer("wal_level=logical\n") as server, password_set():
+        shop = Shop(server, tmp_path)
+        shop.run(*(ROW.format(n) for n in range(1, 6)))
+        append(shop.meta, shop.orders, shop.items)
+        shop.advance()
+        with server.restoring():
+            shop.run("UPDATE orders SET note = repeat('long ', 100000)", "DELETE FROM orders WHERE id = 1")
+            shop.advance()
+            shop.assert_equal()
+        shop.run(ROW.format(8), "DELETE FROM orders WHERE id = 2")
+        assert "an older copy was restored" in held_reason(shop)
+        shop.run("UPDATE orders SET note = repeat('longer ', 200000)")  # the log passes the position
+        for source in ("orders", "items"):
+            (command,) = commands_in(held_reason(shop, source))
+            reload(shop, command)
+        shop.assert_equal()
+        shop.run("DELETE FROM orders WHERE id = 3")
+        shop.advance()
+        shop.assert_equal()
+
+
 def lose_slot(shop: Shop) -> None:
     """Let the log outgrow max_slot_wal_keep_size."""
     server = shop.server
