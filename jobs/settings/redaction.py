@@ -31,7 +31,7 @@ _OWN_SHAPE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,40}-----(?=(?s:.))"
     r"|hooks\.slack\.com/(?:services|workflows|triggers)/"
     r"|discord(?:app)?\.com/api/webhooks/\d{1,30}/"
-    r"|webhook\.office\.com/webhookb2/"
+    r"|(?:webhook|outlook)\.office\.com/webhook(?:b2)?/"
     r"|api\.telegram\.org/(?:file/)?bot"
     r")(?:(?<=-----)(?s:.*?)(?P<end>-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,40}-----|\Z)|[^\s'\"<>]+)"
     r"|\b(?:"
@@ -58,6 +58,8 @@ _ADDRESS = re.compile(
     r"(?:[^\s/?#'\"<>]{1,500}|[^\s'\"<>]{1,500})(?=@)"
     r"|(?P<token>\bhttps?://)(?P<lone>[\w.%~+-]{12,300})(?=@)"
     r"|(?P<oracle>\bjdbc:oracle:\w{1,10}:[^\s/'\"@]{1,200}/)[^\s'\"@]{1,200}(?=@)"
+    r"|(?P<encoded>\b[A-Za-z][\w+.-]{0,30}%3[Aa]%2[Ff]%2[Ff][^\s/:'\"<>%]{0,200}%3[Aa])"
+    r"(?:(?!%40)[^\s'\"<>&]){1,500}(?=%40)"  # in a parameter of another address
 )
 _PARAMETER = re.compile(
     r"(?P<keep>(?:[?&;]|&amp;)(?:X-(?:Amz|Goog|Oss|Cos)-(?:Signature|Credential|Security-Token)|(?:q-)?Signature"
@@ -181,8 +183,8 @@ def _hide_credential(match: re.Match[str]) -> str:
 
 
 def _hide_in_address(match: re.Match[str]) -> str:
-    if match["oracle"]:
-        return match["oracle"] + HIDDEN
+    if kept := match["oracle"] or match["encoded"]:
+        return kept + HIDDEN
     if match["token"]:
         return match["token"] + (HIDDEN if _is_random(match["lone"]) else match["lone"])
     user = HIDDEN if len(match["user"]) >= 16 and _is_random(match["user"]) else match["user"]
@@ -310,7 +312,7 @@ class _Places:
 
 
 _PLACES = (
-    _Places(("@",), _ADDRESS, _hide_in_address),
+    _Places(("@", "%40"), _ADDRESS, _hide_in_address),
     _Places(("?", "&", ";"), _PARAMETER, _hide_credential),
     _Places(("?", "&"), _QUERY_KEY, _hide_random),
     _Places(("authorization", "cookie"), _HEADER, _hide_in_header),

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
 from tussock.jobs.facts.health import TroubleKind
+from tussock.jobs.settings.pipeline import UnknownPipelineError
 from tussock.statestore.errors import TussockError
 from tussock_pages import actions, branches, dag, epochs, overview, quality, rows, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
@@ -60,6 +61,9 @@ async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Res
 @app.exception_handler(TussockError)
 def no_store(request: Request, err: TussockError) -> Response:
     """Show a store error, or a request that the store cannot answer, with the error's message."""
+    if isinstance(err, UnknownPipelineError):  # names neither the folder nor pipelines that the user may not see
+        text = f"There is no pipeline {err.name!r}. It was removed or renamed, or the address is mistyped."
+        return _error(request, 404, "Not found", text)
     trouble = trouble_without_store(err, request.path_params.get("dag_id", ""))
     if trouble.kind is TroubleKind.STORE_MISSING:
         text = f"The {trouble.about} {trouble.what}. {trouble.do}"
