@@ -56,7 +56,8 @@ def prepare_project(project: ToolProject, rows: int) -> Prepared:
             if model.script is Script.SOURCES and (sample / model.name).is_dir():
                 place, model = project.place_source(model)
                 places[model.name] = str(place)
-                for share, count in enumerate(_split_rows(sample, place, later, model.name)):
+                file_format = "csv" if "USING csv" in model.statement else "parquet"
+                for share, count in enumerate(split_rows(sample, place, later, model.name, file_format)):
                     counts[share] += count
             models.append(model)
         over_rows = replace(imported, name="imported", models=tuple(models))
@@ -69,15 +70,15 @@ def prepare_project(project: ToolProject, rows: int) -> Prepared:
     return Prepared(places, known, compared, sum(counts), counts[1])
 
 
-def _split_rows(sample: Path, place: Path, later: Path, name: str) -> tuple[int, int]:
+def split_rows(sample: Path, place: Path, later: Path, name: str, file_format: str) -> tuple[int, int]:
     """Split the rows of a source, and return the numbers of rows of the first and of the second run."""
     rows = pq.read_table(sample / name)
     is_late = np.arange(rows.num_rows) % _SHARE == _SHARE - 1
     (later / name).mkdir(parents=True)
     place.mkdir(parents=True, exist_ok=True)
-    for folder, mask in ((place, ~is_late), (later / name, is_late)):
-        part, file = rows.filter(pa.array(mask)), folder / ("later" if folder.parent == later else "first")
-        if place.suffix == ".csv" or any(place.glob("*.csv")):
+    for file, mask in ((place / "first", ~is_late), (later / name / "later", is_late)):
+        part = rows.filter(pa.array(mask))
+        if file_format == "csv":
             pyarrow.csv.write_csv(part, file.with_suffix(".csv"))
         else:
             pq.write_table(part, file.with_suffix(".parquet"))

@@ -1,0 +1,73 @@
+"""The sources and tables of projects, as two tools see them."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.import_tools import split_rows
+from benchmarks.tool_projects import DbtProject, SdpProject
+from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, Script
+
+PLACE = ProjectPlace("models/a.sql")
+
+
+def node_of(kind: str, schema: str, name: str, materialized: str = "") -> dict[str, object]:
+    relation = f"{schema}.{name}"
+    facts = {"resource_type": kind, "schema": schema, "relation_name": relation, "identifier": name}
+    return facts | {"config": {"materialized": materialized}}
+
+
+def dbt_project(folder: Path, *nodes: dict[str, object]) -> DbtProject:
+    project = DbtProject(folder, folder, {"repository": "a/b", "tool": "dbt", "folder": str(folder)})
+    (project.root / "target").mkdir(parents=True)
+    manifest = {"nodes": {str(number): node for number, node in enumerate(nodes)}, "sources": {}}
+    (project.root / "target" / "manifest.json").write_text(json.dumps(manifest))
+    return project
+
+
+def test_tables_of_dbt_are_models_that_are_not_views(tmp_path: Path) -> None:
+    project = dbt_project(
+        tmp_path,
+        node_of("seed", "shop", "raw"),
+        node_of("source", "lake", "orders"),
+        node_of("model", "shop_marts", "totals", "table"),
+        node_of("model", "shop", "days", "incremental"),
+        node_of("model", "shop", "lines", "view"),
+        node_of("test", "shop", "unique"),
+    )
+    sources, tables = project.list_tables(ForeignProject("dbt", "x", tmp_path, ()))
+    assert sources == {"shop.raw": "raw", "lake.orders": "lake.orders"}
+    assert tables == {"marts.totals": "shop_marts.db/totals", "days": "shop.db/days"}
+
+
+def test_a_source_of_dbt_is_read_from_a_folder_of_the_benchmark(tmp_path: Path) -> None:
+    statement = "CREATE SOURCE raw (`id` bigint, `price` decimal(10, 2)) USING csv OPTIONS (path 'raw.csv')"
+    place, source = dbt_project(tmp_path).place_source(Model("raw", "seed", PLACE, statement, Script.SOURCES))
+    assert place == tmp_path / "data" / "raw"
+    columns = "(`id` bigint, `price` decimal(10, 2))"
+    assert source.statement == f"CREATE SOURCE raw {columns} USING parquet OPTIONS (path '{place}')"
+
+
+def test_a_source_of_a_declarative_pipeline_keeps_its_place(tmp_path: Path) -> None:
+    project = SdpProject(tmp_path, tmp_path, {"repository": "a/b", "tool": "sdp", "folder": "", "spec": "p.yml"})
+    statement = "CREATE SOURCE orders (id bigint) USING csv OPTIONS (path '${data}/data', header 'true')"
+    model = Model("orders", "csv", PLACE, statement, Script.SOURCES)
+    assert project.place_source(model) == (tmp_path / "project" / "data", model)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_one_row_of_a_hundred_comes_later(tmp_path: Path, file_format: str) -> None:
+    sample, place, later = tmp_path / "sample", tmp_path / "place", tmp_path / "later"
+    (sample / "orders").mkdir(parents=True)
+    rows = pa.table({"id": range(1_000)})
+    pq.write_table(rows, sample / "orders" / "rows.parquet")
+    assert split_rows(sample, place, later, "orders", file_format) == (990, 10)
+    first, second = (ds.dataset(f, format=file_format).to_table() for f in (place, later / "orders"))
+    assert sorted(first["id"].to_pylist() + second["id"].to_pylist()) == rows["id"].to_pylist()
+    names = {file.name for folder in (place, later / "orders") for file in folder.iterdir()}
+    assert names == {f"first.{file_format}", f"later.{file_format}"}, "both files fit into one folder"
