@@ -15,6 +15,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 3600.0
 _TUSSOCK = (sys.executable, "-m", "tussock")
-_TABLES = """\
+_FIRST_RUN = """\
 import json, sys
+from dbt.cli.main import dbtRunner
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 for name, place in json.loads(sys.argv[1]).items():
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.rpartition('.')[0]}")
     spark.sql(f"CREATE TABLE {name} USING parquet LOCATION '{place}'")
+sys.exit(not dbtRunner().invoke(sys.argv[2:]).success)
 """
 _PROFILE = """\
 {name}:
@@ -128,20 +131,21 @@ class ToolProject(ABC):
         """The names of sources, by the tool's; and the folder in the warehouse of each table, by the view."""
 
     @abstractmethod
-    def create_tables(self, prepared: Prepared) -> None:
-        """Create the tables that the tool reads by name, over the files of the sources."""
-
-    @abstractmethod
-    def run_tool(self, prepared: Prepared) -> Spent:
-        """Compute the tables of the tool in a process."""
+    def run_tool(self, prepared: Prepared, *, is_first: bool) -> Spent:
+        """Compute the tables of the tool in a process. The first run may create the tables that the tool reads."""
 
     def run_epoch(self) -> Spent:
         """Run an epoch of the imported pipeline."""
         return self._run(self.folder, *_TUSSOCK, "epoch", "--pipeline", "imported")
 
     def deploy(self) -> None:
-        """Deploy the imported pipeline."""
-        self._run(self.folder, *_TUSSOCK, "apply", "imported")
+        """Deploy the imported pipeline in this process, whose Spark session it uses."""
+        from tussock.jobs.cli import main
+
+        os.environ["TUSSOCK_PIPELINES"] = str(self.folder / "pipelines")
+        with chdir(self.folder):
+            if main(["apply", "imported"]) != 0:
+                raise RuntimeError("the imported pipeline was not applied")
 
     def read_both(self, tables: Mapping[str, str]) -> Iterator[tuple[str, pa.Table, pa.Table]]:
         """The name, the rows of the view and the rows of the tool's table of each table."""
@@ -179,7 +183,8 @@ class DbtProject(ToolProject):
         name = re.search(r"^profile:\s*[\"']?([\w-]+)", (self.root / "dbt_project.yml").read_text(), re.MULTILINE)
         assert name is not None, "a project names its profile"
         (self.folder / "profiles.yml").write_text(_PROFILE.format(name=name[1]))
-        self._run_dbt("compile", "--full-refresh", "--no-populate-cache")
+        words = self._words("compile", "--full-refresh", "--no-populate-cache")
+        self._run(self.folder, self.environment / "bin" / "dbt", *words)
 
     def read(self, spark: "SparkSession") -> "ForeignProject":
         from scripts.survey_dbt_projects import import_over_fitted_sources
@@ -211,24 +216,22 @@ class DbtProject(ToolProject):
                 tables[name] = f"{node['schema']}.db/{table}"
         return sources, tables
 
-    def create_tables(self, prepared: Prepared) -> None:
-        full = {theirs: prepared.places[name] for theirs, name in prepared.sources.items()}
-        self._run(self.folder, self.environment / "bin" / "python", "-c", _TABLES, json.dumps(full))
-
-    def run_tool(self, prepared: Prepared) -> Spent:
+    def run_tool(self, prepared: Prepared, *, is_first: bool) -> Spent:
         names = [f"+{table.rpartition('/')[2]}" for table in prepared.tables.values()]
-        return self._run_dbt("run", "--select", *names)
+        words = self._words("run", "--select", *names)
+        if not is_first:
+            return self._run(self.folder, self.environment / "bin" / "dbt", *words)
+        places = json.dumps({theirs: prepared.places[name] for theirs, name in prepared.sources.items()})
+        return self._run(self.folder, self.environment / "bin" / "python", "-c", _FIRST_RUN, places, *words)
 
     @property
     def _manifest(self) -> Path:
         return self.root / "target" / "manifest.json"
 
-    def _run_dbt(self, *words: str) -> Spent:
+    def _words(self, *command: str) -> tuple[str | Path, ...]:
         variables = ("--vars", self.facts["vars"]) if "vars" in self.facts else ()
         places = ("--project-dir", self.root, "--profiles-dir", self.folder)
-        return self._run(
-            self.folder, self.environment / "bin" / "dbt", "--no-version-check", *words, *variables, *places
-        )
+        return "--no-version-check", *command, *variables, *places
 
 
 class SdpProject(ToolProject):
@@ -266,10 +269,7 @@ class SdpProject(ToolProject):
         stored = ("materialized view", "streaming table")
         return {}, {model.name: model.name for model in project.models if model.kind.startswith(stored)}
 
-    def create_tables(self, prepared: Prepared) -> None:
-        """The files are enough."""
-
-    def run_tool(self, prepared: Prepared) -> Spent:
+    def run_tool(self, prepared: Prepared, *, is_first: bool) -> Spent:
         """Run the project from nothing: the tables of a run are only in the catalog of its process."""
         for folder in (self.warehouse, self.folder / "storage"):
             shutil.rmtree(folder, ignore_errors=True)
