@@ -32,9 +32,14 @@ class Tables:
                 self.keys[table] = key
 
     def size_of(self, table: str) -> int:
-        """The number of rows of a table: all, unless it is a dimension."""
-        foreign = [n for n in self.schemas[table].names if _is_key(n) and n != self.keys.get(table)]
-        return self.rows if foreign or table not in self.keys else max(1, self.rows // _DIMENSION_SHARE)
+        """The number of rows of a table: all, unless it is a dimension of another one."""
+        is_dimension = table in self.keys and not self._has_foreign_keys(table)
+        if is_dimension and any(map(self._has_foreign_keys, self.schemas)):
+            return max(1, self.rows // _DIMENSION_SHARE)
+        return self.rows
+
+    def _has_foreign_keys(self, table: str) -> bool:
+        return any(_is_key(name) and name != self.keys.get(table) for name in self.schemas[table].names)
 
     def domain_of(self, table: str, column: str) -> int | None:
         """The number of values of a key column; None for other columns."""
@@ -67,7 +72,10 @@ def column_of(tables: Tables, table: str, column: pa.Field, chance: np.random.Ge
         return pa.array(chance.integers(0, 100_000, count) / 100).cast(kind)
     else:
         numbers = chance.integers(0, 100, count)
-    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):  # Arrow casts whole numbers only to decimals for every number of 64 bits
+        wide = pa.array(numbers % 10 ** min(kind.precision - kind.scale, 18)).cast(pa.decimal128(38, kind.scale))
+        return wide.cast(kind)
+    if pa.types.is_string(kind) or pa.types.is_integer(kind):
         return pa.array(numbers).cast(kind)
     return pa.nulls(count, kind)
 

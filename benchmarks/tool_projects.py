@@ -258,12 +258,20 @@ class SdpProject(ToolProject):
             schema = to_arrow_schema(spark.createDataFrame([], columns).schema, timezone="UTC")
             pq.write_table(schema.empty_table(), self.root / path / "empty.parquet")
         with opened_binding(lambda: spark) as binding:
-            return read_sdp_project(read_spec(self.root / self.facts["spec"]), "imported", {}, binding)
+            project = read_sdp_project(read_spec(self.root / self.facts["spec"]), "imported", {}, binding)
+        return replace(project, models=tuple(map(self._declare_columns, project.models)))
 
     def place_source(self, source: "Model") -> "tuple[Path, Model]":
         path = re.search(r"path '([^']*)'", source.statement)
         assert path is not None, "a source of files has a path"
-        return Path(path[1].replace("${data}", str(self.root))), source
+        return self.root / path[1].replace("${data}/", ""), source
+
+    def _declare_columns(self, model: "Model") -> "Model":
+        """A Parquet source with the columns of its files, which decide the generated rows."""
+        for path, columns in self.facts.get("sources", {}).items():
+            if model.script == "sources.sql" and self.place_source(model)[0] == self.root / path:
+                return replace(model, statement=model.statement.replace(" USING", f" ({columns}) USING", 1))
+        return model
 
     def list_tables(self, project: "ForeignProject") -> tuple[Mapping[str, str], Mapping[str, str]]:
         stored = ("materialized view", "streaming table")

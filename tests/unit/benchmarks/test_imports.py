@@ -34,3 +34,10 @@ def test_a_text_has_the_values_to_which_the_sql_compares_it() -> None:
         Tables(SCHEMAS, literals, 1_000), "raw_orders", SCHEMAS["raw_orders"].field("status"), np.random.default_rng(0)
     )
     assert set(values.to_pylist()) == {"open", "paid", "lost", "other"}
+
+
+def test_decimals_of_few_digits_have_values() -> None:
+    price = pa.field("price", pa.decimal128(4, 2))
+    values = column_of(Tables({"sales": pa.schema([price])}, {}, 500), "sales", price, np.random.default_rng(0))
+    assert (values.type, values.null_count) == (price.type, 0)
+    assert 50 < len(set(values.to_pylist())) <= 100

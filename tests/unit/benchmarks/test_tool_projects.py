@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.import_rows import Tables
 from benchmarks.import_tools import split_rows
 from benchmarks.tool_projects import DbtProject, SdpProject
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, Script
@@ -58,6 +59,14 @@ def test_a_source_of_a_declarative_pipeline_keeps_its_place(tmp_path: Path) -> N
     statement = "CREATE SOURCE orders (id bigint) USING csv OPTIONS (path '${data}/data', header 'true')"
     model = Model("orders", "csv", PLACE, statement, Script.SOURCES)
     assert project.place_source(model) == (tmp_path / "project" / "data", model)
+
+
+def test_tables_that_no_other_table_refers_to_have_all_rows() -> None:
+    orders = pa.schema({"order_id": pa.string(), "price": pa.float64()})
+    lines = pa.schema({"line_id": pa.string(), "order_id": pa.string()})
+    assert Tables({"orders": orders}, {}, 1_000).size_of("orders") == 1_000
+    both = Tables({"orders": orders, "lines": lines}, {}, 1_000)
+    assert (both.size_of("orders"), both.size_of("lines")) == (20, 1_000)
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv"])
