@@ -1,4 +1,4 @@
-"""Find models of which dbt compiled only a part: the incremental branch, a sample, or one batch of the inputs.
+"""Find models that dbt compiled in part: the incremental branch, a sample, or one batch of the inputs.
 
 Such SQL is valid, and a view over it would silently lack rows. So the texts of the model and of its macros are compared
 with the compiled SQL.
@@ -45,7 +45,7 @@ def refusal_of_branch(node: DbtNode, macros: Mapping[str, str]) -> str:
 
 
 def how_to_compile(node: DbtNode) -> str:
-    """The remedy for a node of which only the incremental branch is compiled."""
+    """The remedy for a node with a compiled incremental branch."""
     if node.config.full_refresh is False:
         return (
             "Its full_refresh=false keeps dbt on this branch. Remove it, or run dbt compile with a --target whose "

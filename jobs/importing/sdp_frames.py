@@ -4,7 +4,6 @@
 the relations of the pipeline. Everything else is Spark's.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -21,6 +20,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DoubleType, FloatType, MapT
 from tussock.jobs.importing.sdp_binding import Bind, NoSelectError, ProjectBinding
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError, read_of_options
 from tussock.jobs.importing.sdp_recorder import FrameQuery, describe_error
+from tussock.jobs.importing.sdp_spec import remedy_of_setting
 from tussock.jobs.importing.sdp_words import DatasetKind, UseWords, read_file_words
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
 from tussock.jobs.logical.quoting import quote_name, string_text
@@ -28,7 +28,6 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import from_spark, silent_query_loggers
 from tussock.statestore.errors import InputError
 
-_WITHOUT_EFFECT = re.compile(r"spark\.(databricks|sql\.(shuffle|adaptive|streaming|files|autoBroadcast))\b.*")
 _LATE_CLOCK = (
     "it reads the clock, and its input has no moment for each row, as files have; add the column with the clock where "
     "the files are read, or leave it out with --leave-out-clock"
@@ -112,7 +111,7 @@ class ProjectFrames:
         except PySparkException as err:
             reason = from_spark(err, SourceText("")).reason
             raise QueryFunctionError(_LATE_CLOCK if quote_name(INGESTED_AT) in reason else reason) from err
-        except Exception as err:  # the code of the user may raise anything
+        except (Exception, SystemExit) as err:  # the code of the user may raise anything
             if isinstance(err.__cause__, InputError):
                 raise err.__cause__ from err
             raise QueryFunctionError(describe_error(err)) from err
@@ -292,10 +291,8 @@ class _ProjectConf:
         raise KeyError(f"{key!r}: add it to `configuration` of spark-pipeline.yml")
 
     def set(self, key: str, value: Any) -> None:
-        if key.startswith("spark.") and not _WITHOUT_EFFECT.match(key):
-            raise UnsupportedReadError(
-                f"spark.conf.set({key!r})", "remove it: a pipeline reads and computes by Tussock's own settings"
-            )
+        if remedy := remedy_of_setting(key, str(value)):
+            raise UnsupportedReadError(f"spark.conf.set({key!r})", remedy)
         self._settings[key] = str(value)
 
     def __getattr__(self, name: str) -> Any:

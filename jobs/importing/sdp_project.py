@@ -59,7 +59,7 @@ from tussock.jobs.importing.sdp_recorder import (
     Recorder,
     recording,
 )
-from tussock.jobs.importing.sdp_spec import SdpSpec, path_within
+from tussock.jobs.importing.sdp_spec import SdpSpec, path_within, remedy_of_setting
 from tussock.jobs.importing.sdp_words import (
     AppendWords,
     ChangesWords,
@@ -79,7 +79,7 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned, split_name
 from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.settings.user_files import ENCODING
+from tussock.jobs.settings.user_files import text_of
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ class _Reading:
                 stack.enter_context(recording(self._recorder, folders, self._frames.read_table))
                 stack.enter_context(self._frames.standing_in(self._spec.configuration))
                 stack.enter_context(chdir(self._spec.root))  # as Spark runs them
+            for key, value in self._spec.configuration.items():
+                self._leave_out_setting(key, value, ProjectPlace(path_within(self._spec.inputs[0], self._spec.root)))
             self._read_files()
             for dataset in list(self._datasets.values()):
                 self._resolve_dataset(dataset)
@@ -245,7 +247,7 @@ class _Reading:
         for path in self._spec.files:
             file = path_within(path, self._spec.root)
             if path.suffix == ".sql":
-                self._read_sql_file(file, path.read_text(encoding=ENCODING), late)
+                self._read_sql_file(file, text_of(path), late)
             else:
                 self._read_python_file(file, path, late)
         for words, scope, place, query in late:
@@ -272,12 +274,17 @@ class _Reading:
                 case ChangesWords():
                     late.append((words, scope, ProjectPlace(file, words.place.line), None))
                 case SettingWords(key, value):
+                    self._leave_out_setting(key, value, ProjectPlace(file))
                     scope = _Scope(file, {**scope.settings, key: value}, scope.catalog, scope.schema)
                 case UseWords():
                     scope = self._scope_after(words, scope)
                 case UnreadableWords(written, place, reason):
                     shown = " ".join(written.split()[:6])
                     self._left_out.append(LeftOut("statement", shown, ProjectPlace(file, place.line), reason))
+
+    def _leave_out_setting(self, key: str, value: str, place: ProjectPlace) -> None:
+        if remedy := remedy_of_setting(key, value):
+            self._left_out.append(LeftOut("setting", f"{key}={value}", place, f"it has no effect here: {remedy}"))
 
     def _read_python_file(
         self,
@@ -287,6 +294,7 @@ class _Reading:
     ) -> None:
         self._python_scope, recorder = self._scope_of(file), self._recorder
         before = len(recorder.datasets), len(recorder.appends), len(recorder.changes), len(recorder.left_out)
+        settings_before = len(recorder.settings)
         try:
             recorder.run_file(path, self._frames.file_variables(self._python_scope.settings))
         except PythonFileError as err:
@@ -303,6 +311,8 @@ class _Reading:
         for changes in recorder.changes[before[2] :]:
             late.append((changes.words, scope, changes.file, None))
         self._left_out += recorder.left_out[before[3] :]
+        for key, value, place in recorder.settings[settings_before:]:
+            self._leave_out_setting(key, value, place)
 
     def _use_in_python(self, words: UseWords) -> None:
         self._python_scope = self._scope_after(words, self._python_scope)
@@ -521,6 +531,8 @@ class _Reading:
     def _statement_of(self, dataset: _Dataset) -> str:
         """The statement of a dataset. Raises InputError with the reason for which it is not taken."""
         name, words = dataset.name, dataset.words
+        if words.generated:
+            raise RefusedDatasetError(f"its column {words.generated} is GENERATED", "compute it in the query")
         if dataset.changes:
             return self._changes_statement(dataset)
         if not dataset.flows:
@@ -641,7 +653,7 @@ class _Reading:
             raise NotTakenError(relation)
 
     def _notes_of(self, dataset: _Dataset) -> list[str]:
-        notes = list[str]()
+        notes = list(dataset.words.notes)
         if any(flow.once for flow in dataset.flows):
             notes.append("INSERT INTO ONCE: the view also follows later rows of that query")
         return notes

@@ -7,6 +7,7 @@ the columns of the relations that they read are known.
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -22,6 +23,7 @@ from pyspark.sql import Column, DataFrame
 from tussock.jobs.importing.project import LeftOut, ProjectPlace
 from tussock.jobs.importing.sdp_spec import path_within
 from tussock.jobs.importing.sdp_words import (
+    NOTE_ON_RIGHTS,
     ChangesWords,
     DatasetKind,
     DatasetWords,
@@ -35,9 +37,12 @@ from tussock.jobs.settings.user_files import ENCODING
 from tussock.statestore.errors import InputError
 
 QueryFunction = Callable[[], DataFrame]
+Kept = Callable[[QueryFunction], QueryFunction]
 SqlOfColumn = Callable[[Column], str]
 _EXPECTATIONS = "__tussock_expectations__"  # an attribute of a decorated function
-_MODULES = ("dlt", "pyspark.pipelines")
+_OPEN = "pyspark.pipelines"
+_MODULES = ("dlt", _OPEN)
+_GENERATED = re.compile(r"(?:^|,)\s*`?(\w+)`?[^,]*\bGENERATED\s+(?:ALWAYS|BY)\b", re.IGNORECASE)
 
 
 class PythonFileError(InputError):
@@ -102,7 +107,8 @@ class Recorder:
     appends: list[RecordedAppend] = field(default_factory=list)
     changes: list[RecordedChanges] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    _waiting: list[tuple[str, DatasetKind, Any, Mapping[str, Any]]] = field(default_factory=list)
+    settings: list[tuple[str, str, ProjectPlace]] = field(default_factory=list)  # `spark_conf` of datasets and flows
+    _waiting: list[tuple[str, DatasetKind, Any, QueryFunction, Mapping[str, Any]]] = field(default_factory=list)
 
     def run_file(self, path: Path, variables: Mapping[str, object]) -> None:
         """Run one file. `variables`: its globals, such as `spark`.
@@ -114,23 +120,24 @@ class Recorder:
         module.__dict__.update(variables)
         try:
             exec(compile(path.read_text(encoding=ENCODING), str(path), "exec"), module.__dict__)
-        except Exception as err:  # the code of the user may raise anything
+        except (Exception, SystemExit) as err:  # the code of the user may raise anything
             raise PythonFileError(path_within(path, self.root), describe_error(err)) from err
         finally:
             self._settle_datasets()
 
     def to_module(self, name: str) -> ModuleType:
-        """The module that the files import."""
+        """The module that the files import. Open Spark runs a function when it defines it, and `dlt` later."""
         module = ModuleType(name, "Records the definitions of a declarative pipeline.")
-        table = partial(self._decorate, DatasetKind.STREAMING_TABLE)
-        view = partial(self._decorate, DatasetKind.TEMPORARY_VIEW)
+        kept = _as_defined if name == _OPEN else _as_it_is
+        table = partial(self._decorate, DatasetKind.STREAMING_TABLE, kept)
+        view = partial(self._decorate, DatasetKind.TEMPORARY_VIEW, kept)
         known: dict[str, Any] = {
             "table": table,
             "create_table": table,
-            "materialized_view": partial(self._decorate, DatasetKind.MATERIALIZED_VIEW),
+            "materialized_view": partial(self._decorate, DatasetKind.MATERIALIZED_VIEW, kept),
             "temporary_view": view,
             "view": view,
-            "append_flow": self._append_flow,
+            "append_flow": partial(self._append_flow, kept),
             "create_streaming_table": self._create_streaming_table,
             "create_streaming_live_table": self._create_streaming_table,
             "create_target_table": self._create_streaming_table,
@@ -153,11 +160,12 @@ class Recorder:
 
     # --- datasets -----------------------------------------------------------------------------------------------------
 
-    def _decorate(self, kind: DatasetKind, function: Any = None, **options: Any) -> Any:
+    def _decorate(self, kind: DatasetKind, kept: Kept, function: Any = None, **options: Any) -> Any:
         """The decorator of a query function, with or without arguments."""
 
         def record(decorated: Any) -> Any:
-            self._waiting.append((str(options.get("name") or decorated.__name__), kind, decorated, options))
+            name = str(options.get("name") or decorated.__name__)
+            self._waiting.append((name, kind, decorated, kept(decorated), options))
             return decorated
 
         if isinstance(function, str):  # the first argument is the name
@@ -166,25 +174,18 @@ class Recorder:
 
     def _settle_datasets(self) -> None:
         """Record the decorated functions once all decorators of their file have run."""
-        for name, kind, function, options in self._waiting:
+        for name, kind, function, query, options in self._waiting:
             place = self._place_of(function)
             expectations = (*_expectations_of(options), *getattr(function, _EXPECTATIONS, ()))
-            words = DatasetWords(
-                _parts_of(name), kind, Place(place.line, 1), None, expectations, str(options.get("comment") or "")
-            )
-            self.datasets.append(RecordedDataset(words, place, FrameQuery(function, words.place)))
+            words = _words_of(name, kind, place, expectations, options)
+            self._note_settings(options, place)
+            self.datasets.append(RecordedDataset(words, place, FrameQuery(query, words.place)))
         self._waiting.clear()
 
     def _create_streaming_table(self, name: str, **options: Any) -> None:
         place = self._caller_place()
-        words = DatasetWords(
-            _parts_of(name),
-            DatasetKind.STREAMING_TABLE,
-            Place(place.line, 1),
-            None,
-            tuple(_expectations_of(options)),
-            str(options.get("comment") or ""),
-        )
+        words = _words_of(name, DatasetKind.STREAMING_TABLE, place, tuple(_expectations_of(options)), options)
+        self._note_settings(options, place)
         self.datasets.append(RecordedDataset(words, place, None))
 
     def _create_sink(self, name: str, format: str, options: Mapping[str, str] | None = None) -> None:
@@ -199,11 +200,14 @@ class Recorder:
 
     # --- flows --------------------------------------------------------------------------------------------------------
 
-    def _append_flow(self, *, target: str, once: bool = False, **_: Any) -> Callable[[QueryFunction], QueryFunction]:
+    def _append_flow(
+        self, kept: Kept, *, target: str, once: bool = False, **options: Any
+    ) -> Callable[[QueryFunction], QueryFunction]:
         def record(function: QueryFunction) -> QueryFunction:
             place = self._place_of(function)
+            self._note_settings(options, place)
             self.appends.append(
-                RecordedAppend(_parts_of(target), place, FrameQuery(function, Place(place.line, 1)), bool(once))
+                RecordedAppend(_parts_of(target), place, FrameQuery(kept(function), Place(place.line, 1)), bool(once))
             )
             return function
 
@@ -225,6 +229,10 @@ class Recorder:
         track_history_except_column_list: Sequence[str | Column] | None = None,
         **options: Any,
     ) -> None:
+        if options.get("once"):
+            reason = "AUTO CDC with once=True is not supported: a view follows its source"
+            self.left_out.append(LeftOut("flow", target, self._caller_place(), reason))
+            return
         clauses = [f"KEYS ({self._columns_text(keys)})"]
         if ignore_null_updates:
             clauses.append("IGNORE NULL UPDATES")
@@ -255,6 +263,9 @@ class Recorder:
             "Give each delivery a column with its version, and write AUTO CDC FROM SNAPSHOT in SQL"
         )
         self.left_out.append(LeftOut("flow of snapshots", target, self._caller_place(), reason))
+
+    def _note_settings(self, options: Mapping[str, Any], place: ProjectPlace) -> None:
+        self.settings += [(str(k), str(v), place) for k, v in (options.get("spark_conf") or {}).items()]
 
     def _columns_text(self, columns: Sequence[str | Column]) -> str:
         return ", ".join(quote_name(c) if isinstance(c, str) else self._text_of(c) for c in columns)
@@ -327,14 +338,13 @@ def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., D
 
     before = {name: sys.modules.get(name) for name in _MODULES}
     had, known, path = getattr(pyspark, "pipelines", None), set(sys.modules), list(sys.path)
-    module = recorder.to_module("pyspark.pipelines")
-    module.__dict__.update({"read": read, "read_stream": read, "readStream": read})
     finder = _HelperFinder(folders, recorder.helpers)
     try:
         sys.meta_path.insert(0, finder)
         for name in _MODULES:
-            sys.modules[name] = module
-        pyspark.__dict__["pipelines"] = module
+            sys.modules[name] = recorder.to_module(name)
+            sys.modules[name].__dict__.update({"read": read, "read_stream": read, "readStream": read})
+        pyspark.__dict__["pipelines"] = sys.modules[_OPEN]
         sys.path[:0] = [str(folder) for folder in folders]
         importlib.invalidate_caches()
         yield
@@ -364,6 +374,57 @@ def describe_error(err: BaseException) -> str:
     """The first line of an error of the project's code."""
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+
+
+class _NamesAsDefined(dict[str, Any]):
+    """The globals of a file when a function was defined. Names that were defined later have their newest value."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        super().__init__(names)
+        self._names = names
+
+    def __missing__(self, name: str) -> Any:
+        return self._names[name]
+
+
+def _as_defined(function: QueryFunction) -> QueryFunction:
+    """A function that reads variables as they were when it was defined, for example in a loop."""
+    if not isinstance(function, FunctionType):
+        return function
+    cells = tuple(_cell_as_defined(cell) for cell in function.__closure__ or ())
+    kept = FunctionType(
+        function.__code__, _NamesAsDefined(function.__globals__), function.__name__, function.__defaults__, cells
+    )
+    kept.__kwdefaults__ = function.__kwdefaults__
+    return kept
+
+
+def _cell_as_defined(cell: CellType) -> CellType:
+    try:
+        return CellType(cell.cell_contents)
+    except ValueError:  # its variable has no value yet
+        return cell
+
+
+def _as_it_is(function: QueryFunction) -> QueryFunction:
+    return function
+
+
+def _words_of(
+    name: str, kind: DatasetKind, place: ProjectPlace, expectations: tuple[Expectation, ...], options: Mapping[str, Any]
+) -> DatasetWords:
+    """A dataset with the arguments of its decorator or of its function."""
+    schema = options.get("schema")
+    generated = _GENERATED.search(schema) if isinstance(schema, str) else None
+    return DatasetWords(
+        _parts_of(name),
+        kind,
+        Place(place.line, 1),
+        expectations=expectations,
+        comment=str(options.get("comment") or ""),
+        notes=(NOTE_ON_RIGHTS,) if options.get("row_filter") else (),
+        generated=generated[1] if generated is not None else "",
+    )
 
 
 def _parts_of(name: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ libraries:
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -22,6 +23,15 @@ from tussock.statestore.extras import extras_named
 SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 _ENDINGS = (".sql", ".py")
+_ZONE = "spark.sql.session.timezone"
+_DEFAULTS = {"spark.sql.ansi.enabled": "true", "spark.sql.casesensitive": "false"}
+#: Settings of Spark SQL on which no row depends: speed, files, catalogs.
+_WITHOUT_EFFECT = re.compile(
+    r"spark\.sql\.(adaptive|artifact|auto|broadcast|catalog|cbo|codegen|connect|debug|default|event|execution|extensions|"
+    r"files|hive|inMemory|join|maven|optimizer|pipelines|redaction|shuffle|sources\.partition|statistics|streaming|ui|"
+    r"warehouse)\w*(\..*)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ def read_spec(path: Path) -> SdpSpec:
     """
     if path.is_dir():
         specs = [path / name for name in SPEC_NAMES if (path / name).is_file()]
+        if len(specs) > 1:
+            raise ProjectError(str(path), " and ".join(SPEC_NAMES), "one of them: give its path, or remove the other")
         if not specs:
             root = path.resolve()
             files = _files_of(root, "**/*")
@@ -108,8 +120,21 @@ def _patterns_of(path: Path, document: Mapping[str, object]) -> list[str]:
         include = entry.get("include") if isinstance(entry, dict) else None
         if not isinstance(include, str):
             raise ProjectError(str(path), f"{library!r} in `libraries`", "`glob: {include: transformations/**}`")
+        if Path(include).is_absolute() or os.path.normpath(include) == ".":
+            raise ProjectError(str(path), f"{include!r} in `libraries`", "a path in its folder, such as `sql/**`")
         patterns.append(f"{include}/*" if include.endswith("/**") else include)
     return patterns
+
+
+def remedy_of_setting(key: str, value: str) -> str:
+    """How to replace a setting of Spark on which rows depend. Empty for others, and for the values of a pipeline."""
+    if key.lower() == _ZONE and value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z"):
+        return f'add time_zone = "{value}" to pipeline.toml before the store is created'
+    if key.lower() == _ZONE or not key.startswith("spark.sql.") or _WITHOUT_EFFECT.fullmatch(key) is not None:
+        return ""
+    if _DEFAULTS.get(key.lower()) == value.lower():
+        return ""
+    return "remove it, or write its effect into the queries: a pipeline computes as Spark does without settings"
 
 
 def path_within(path: Path, root: Path) -> str:

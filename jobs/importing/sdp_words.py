@@ -17,6 +17,7 @@ The words of Delta Live Tables are read too: CREATE [STREAMING] LIVE TABLE and L
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import Place
@@ -25,6 +26,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.sql.grammar import Cursor
 
 _CELL = re.compile(r"^-- COMMAND -+[ \t]*$", re.MULTILINE)  # between the cells of a notebook of Databricks
+NOTE_ON_RIGHTS = "its row filter or column mask has no counterpart: readers of the view see all rows and values"
 _QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 #: The first words of clauses between a dataset's name and its query, which decide how Databricks stores it.
 _STORAGE = ("USING", "PARTITIONED", "CLUSTER", "LOCATION", "TBLPROPERTIES", "SCHEDULE", "TRIGGER", "WITH", "DEFAULT")
@@ -71,6 +73,8 @@ class DatasetWords:
         name: its parts, as written.
         columns: a list of names without types, by which the columns of the query are renamed.
         query: None for a streaming table that only flows fill.
+        notes: sentences about clauses without a counterpart.
+        generated: a column whose values the table computes; "" if there is none.
     """
 
     name: tuple[str, ...]
@@ -80,6 +84,8 @@ class DatasetWords:
     expectations: tuple[Expectation, ...] = ()
     comment: str = ""
     query: WrittenQuery | None = None
+    notes: tuple[str, ...] = ()
+    generated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +195,18 @@ def _read_kind(cursor: Cursor) -> DatasetKind | None:
 
 
 def _read_dataset(cursor: Cursor, kind: DatasetKind) -> list[SdpWords]:
-    place = cursor.source.place_at(0)
+    place, head = cursor.source.place_at(0), cursor.at
     cursor.accept("IF", "NOT", "EXISTS")
     name = _read_name(cursor, f"the {kind}")
     columns: tuple[str, ...] | None = None
     expectations: tuple[Expectation, ...] = ()
     if cursor.accept("("):
         columns, expectations = _read_columns(cursor)
+    generated = _generated_column(cursor, head)
     comment = _read_clauses(cursor)
+    words = [token.text.upper() for token in cursor.tokens[head : cursor.at]]
+    restricts = "MASK" in words or any(pair == ("ROW", "FILTER") for pair in pairwise(words))
+    notes = (NOTE_ON_RIGHTS,) if restricts else ()
     query, flows = None, list[SdpWords]()
     if cursor.accept("AS"):
         query = _rest_of(cursor)
@@ -204,7 +214,19 @@ def _read_dataset(cursor: Cursor, kind: DatasetKind) -> list[SdpWords]:
         flows.append(_read_flow_body(cursor, name))
     elif kind is not DatasetKind.STREAMING_TABLE or cursor.at < len(cursor.tokens):
         raise cursor.error("expected AS and a query")
-    return [DatasetWords(name, kind, place, columns, expectations, comment, query), *flows]
+    return [DatasetWords(name, kind, place, columns, expectations, comment, query, notes, generated), *flows]
+
+
+def _generated_column(cursor: Cursor, begin: int) -> str:
+    """The first column of a list with GENERATED … AS, which the query does not have."""
+    tokens, depth, name = cursor.tokens[begin : cursor.at], 0, ""
+    for before, token in pairwise(tokens):
+        depth += {"(": 1, ")": -1}.get(before.text, 0)
+        if depth == 1 and before.text in ("(", ","):
+            name = token.value()
+        if depth == 1 and token.text.upper() == "GENERATED" and before.text not in ("(", ","):
+            return name
+    return ""
 
 
 def _read_columns(cursor: Cursor) -> tuple[tuple[str, ...] | None, tuple[Expectation, ...]]:
@@ -343,6 +365,8 @@ def _read_changes(cursor: Cursor, target: tuple[str, ...]) -> ChangesWords:
 
 
 def _read_setting(cursor: Cursor) -> SettingWords:
+    if cursor.accept("TIME", "ZONE"):
+        return SettingWords("spark.sql.session.timeZone", cursor.next("a time zone").value())
     rest = cursor.source.text[cursor.offset :]
     key, _, value = rest.partition("=")
     return SettingWords(key.strip().strip("`"), value.strip().strip("'\""))

@@ -187,6 +187,9 @@ CREATE STREAMING TABLE doubled;
 APPLY CHANGES INTO doubled FROM (SELECT id, at, 2 * amount AS twice FROM STREAM(orders_raw) WHERE op <> 'D')
 KEYS (id) SEQUENCE BY at;
 
+CREATE STREAMING TABLE by_day (id BIGINT, day DATE GENERATED ALWAYS AS (CAST(at AS DATE)))
+AS SELECT id FROM STREAM(orders_raw);
+SET spark.sql.ansi.enabled = false;
 CREATE MATERIALIZED VIEW shuffled AS SELECT *, rand() AS r FROM orders_clean;
 CREATE MATERIALIZED VIEW shuffled_count AS SELECT count(*) AS n FROM shuffled;
 CREATE MATERIALIZED VIEW trips AS SELECT t.id FROM samples.nyctaxi.trips t WHERE trips.id > 1;
@@ -254,6 +257,8 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
     assert reason_of(report, "shuffled_count") == "it reads shuffled, which was not taken"
     assert "`--source samples_nyctaxi.trips=PATH`" in reason_of(report, "samples_nyctaxi.trips")
     assert "dropDuplicates of some columns" in reason_of(report, "newest") or "keeps any" in reason_of(report, "newest")
+    assert reason_of(report, "by_day") == "its column day is GENERATED; compute it in the query"
+    assert "it has no effect here: remove it" in reason_of(report, "spark.sql.ansi.enabled=false")
     assert taken["collected"] is ImportOutcome.NOT_TAKEN
     assert any("expected CREATE" in line.reason for line in report.lines)
     with running(project, report, tmp_path / "store", spark) as session:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tussock.jobs.importing.errors import ProjectError
-from tussock.jobs.importing.sdp_spec import read_spec
+from tussock.jobs.importing.sdp_spec import read_spec, remedy_of_setting
 
 SPEC = """\
 name: shop
@@ -71,3 +71,38 @@ def test_an_invalid_file_names_the_finding(tmp_path: Path, spec: str, finding: s
     with pytest.raises(ProjectError) as raised:
         read_spec(write(tmp_path, spec=spec))
     assert finding in str(raised.value)
+
+
+def test_two_files_in_a_folder_are_an_error_as_in_spark(tmp_path: Path) -> None:
+    write(tmp_path, "transformations/a.sql")
+    (tmp_path / "spark-pipeline.yaml").write_text(SPEC, encoding="utf-8")
+    with pytest.raises(ProjectError, match="one of them"):
+        read_spec(tmp_path)
+
+
+@pytest.mark.parametrize("include", ["/tmp/**", ".", "./"])
+def test_a_pattern_that_names_no_place_in_the_folder_is_an_error(tmp_path: Path, include: str) -> None:
+    spec = f"name: shop\nlibraries: [{{glob: {{include: {include}}}}}]\n"
+    with pytest.raises(ProjectError, match="a path in its folder"):
+        read_spec(write(tmp_path, spec=spec))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("spark.sql.session.timeZone", "Europe/Oslo", 'add time_zone = "Europe/Oslo" to pipeline.toml'),
+        ("spark.sql.session.timeZone", "UTC", ""),
+        ("spark.sql.ansi.enabled", "false", "remove it, or write its effect"),
+        ("spark.sql.ansi.enabled", "true", ""),
+        ("spark.sql.mapKeyDedupPolicy", "LAST_WIN", "remove it, or write its effect"),
+        ("spark.sql.shuffle.partitions", "10", ""),
+        ("spark.sql.catalog.main", "org.example.Catalog", ""),
+        ("spark.sql.autoBroadcastJoinThreshold", "-1", ""),
+        ("spark.executor.memory", "4g", ""),
+        ("region", "eu", ""),
+    ],
+)
+def test_settings_on_which_rows_depend_have_a_remedy(key: str, value: str, remedy: str) -> None:
+    found = remedy_of_setting(key, value)
+    assert found.startswith(remedy)
+    assert bool(found) == bool(remedy)

@@ -1,0 +1,69 @@
+"""Python files of a declarative pipeline, run against the recorder, without Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from tussock.jobs.importing.sdp_recorder import PythonFileError, Recorder, recording
+from tussock.jobs.importing.sdp_words import NOTE_ON_RIGHTS
+
+LOOP = """
+from MODULE import pipelines as dp
+for town in ("oslo", "bergen"):
+    @dp.table(name=f"sales_{town}")
+    def sales():
+        return town, late
+def define(town):
+    for part in (1, 2):
+        @dp.append_flow(target=f"sales_{town}")
+        def more():
+            return town, part
+define("oslo")
+late = "defined later"
+"""
+
+
+def record(folder: Path, text: str) -> Recorder:
+    (folder / "a.py").write_text(text, encoding="utf-8")
+    recorder = Recorder(folder, str)
+    with recording(recorder, [folder], lambda name: pytest.fail(name)):
+        recorder.run_file(folder / "a.py", {})
+    return recorder
+
+
+def test_a_function_of_open_spark_reads_the_variables_of_its_definition(tmp_path: Path) -> None:
+    recorder = record(tmp_path, LOOP.replace("MODULE", "pyspark"))
+    answers = [one.query.function() for one in recorder.datasets if one.query is not None]
+    assert answers == [("oslo", "defined later"), ("bergen", "defined later")]
+    assert [one.query.function() for one in recorder.appends] == [("oslo", 1), ("oslo", 2)]
+
+
+def test_a_function_of_databricks_reads_the_variables_of_the_end(tmp_path: Path) -> None:
+    recorder = record(tmp_path, LOOP.replace("from MODULE import pipelines as dp", "import dlt as dp"))
+    answers = [one.query.function() for one in recorder.datasets if one.query is not None]
+    assert answers == [("bergen", "defined later")] * 2
+    assert [one.query.function() for one in recorder.appends] == [("oslo", 2), ("oslo", 2)]
+
+
+def test_a_file_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PythonFileError, match="SystemExit: 1"):
+        record(tmp_path, "import sys\nsys.exit(1)\n")
+
+
+def test_arguments_without_a_counterpart_are_recorded(tmp_path: Path) -> None:
+    text = """
+import dlt
+dlt.create_streaming_table("a", schema="id INT, day DATE GENERATED ALWAYS AS (CAST(at AS DATE))")
+dlt.create_auto_cdc_flow("a", "b", ["id"], "at", once=True)
+@dlt.table(row_filter="ROW FILTER mine ON (id)", spark_conf={"spark.sql.ansi.enabled": "false"})
+def b():
+    return 1
+"""
+    recorder = record(tmp_path, text)
+    assert [one.words.generated for one in recorder.datasets] == ["day", ""]
+    assert recorder.datasets[1].words.notes == (NOTE_ON_RIGHTS,)
+    assert [(key, value) for key, value, _ in recorder.settings] == [("spark.sql.ansi.enabled", "false")]
+    assert recorder.changes == []
+    assert [part.reason for part in recorder.left_out] == [
+        "AUTO CDC with once=True is not supported: a view follows its source"
+    ]
