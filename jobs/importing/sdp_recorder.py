@@ -37,7 +37,7 @@ from tussock.jobs.settings.user_files import ENCODING
 from tussock.statestore.errors import InputError
 
 QueryFunction = Callable[[], DataFrame]
-Kept = Callable[[QueryFunction], QueryFunction]
+ToQuery = Callable[[QueryFunction], QueryFunction]
 SqlOfColumn = Callable[[Column], str]
 _EXPECTATIONS = "__tussock_expectations__"  # an attribute of a decorated function
 _OPEN = "pyspark.pipelines"
@@ -128,16 +128,16 @@ class Recorder:
     def to_module(self, name: str) -> ModuleType:
         """The module that the files import. Open Spark runs a function when it defines it, and `dlt` later."""
         module = ModuleType(name, "Records the definitions of a declarative pipeline.")
-        kept = _as_defined if name == _OPEN else _as_it_is
-        table = partial(self._decorate, DatasetKind.STREAMING_TABLE, kept)
-        view = partial(self._decorate, DatasetKind.TEMPORARY_VIEW, kept)
+        to_query = _as_defined if name == _OPEN else _as_it_is
+        table = partial(self._decorate, DatasetKind.STREAMING_TABLE, to_query)
+        view = partial(self._decorate, DatasetKind.TEMPORARY_VIEW, to_query)
         known: dict[str, Any] = {
             "table": table,
             "create_table": table,
-            "materialized_view": partial(self._decorate, DatasetKind.MATERIALIZED_VIEW, kept),
+            "materialized_view": partial(self._decorate, DatasetKind.MATERIALIZED_VIEW, to_query),
             "temporary_view": view,
             "view": view,
-            "append_flow": partial(self._append_flow, kept),
+            "append_flow": partial(self._append_flow, to_query),
             "create_streaming_table": self._create_streaming_table,
             "create_streaming_live_table": self._create_streaming_table,
             "create_target_table": self._create_streaming_table,
@@ -160,12 +160,12 @@ class Recorder:
 
     # --- datasets -----------------------------------------------------------------------------------------------------
 
-    def _decorate(self, kind: DatasetKind, kept: Kept, function: Any = None, **options: Any) -> Any:
+    def _decorate(self, kind: DatasetKind, to_query: ToQuery, function: Any = None, **options: Any) -> Any:
         """The decorator of a query function, with or without arguments."""
 
         def record(decorated: Any) -> Any:
             name = str(options.get("name") or decorated.__name__)
-            self._waiting.append((name, kind, decorated, kept(decorated), options))
+            self._waiting.append((name, kind, decorated, to_query(decorated), options))
             return decorated
 
         if isinstance(function, str):  # the first argument is the name
@@ -201,13 +201,15 @@ class Recorder:
     # --- flows --------------------------------------------------------------------------------------------------------
 
     def _append_flow(
-        self, kept: Kept, *, target: str, once: bool = False, **options: Any
+        self, to_query: ToQuery, *, target: str, once: bool = False, **options: Any
     ) -> Callable[[QueryFunction], QueryFunction]:
         def record(function: QueryFunction) -> QueryFunction:
             place = self._place_of(function)
             self._note_settings(options, place)
             self.appends.append(
-                RecordedAppend(_parts_of(target), place, FrameQuery(kept(function), Place(place.line, 1)), bool(once))
+                RecordedAppend(
+                    _parts_of(target), place, FrameQuery(to_query(function), Place(place.line, 1)), bool(once)
+                )
             )
             return function
 
@@ -392,11 +394,11 @@ def _as_defined(function: QueryFunction) -> QueryFunction:
     if not isinstance(function, FunctionType):
         return function
     cells = tuple(_cell_as_defined(cell) for cell in function.__closure__ or ())
-    kept = FunctionType(
+    bound = FunctionType(
         function.__code__, _NamesAsDefined(function.__globals__), function.__name__, function.__defaults__, cells
     )
-    kept.__kwdefaults__ = function.__kwdefaults__
-    return kept
+    bound.__kwdefaults__ = function.__kwdefaults__
+    return bound
 
 
 def _cell_as_defined(cell: CellType) -> CellType:

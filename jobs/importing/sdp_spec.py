@@ -27,9 +27,9 @@ _ZONE = "spark.sql.session.timezone"
 _DEFAULTS = {"spark.sql.ansi.enabled": "true", "spark.sql.casesensitive": "false"}
 #: Settings of Spark SQL on which no row depends: speed, files, catalogs.
 _WITHOUT_EFFECT = re.compile(
-    r"spark\.sql\.(adaptive|artifact|auto|broadcast|catalog|cbo|codegen|connect|debug|default|event|execution|extensions|"
-    r"files|hive|inMemory|join|maven|optimizer|pipelines|redaction|shuffle|sources\.partition|statistics|streaming|ui|"
-    r"warehouse)\w*(\..*)?",
+    r"spark\.sql\.(adaptive|artifact|auto|broadcast|catalog|cbo|codegen|connect|debug|default|event|execution|"
+    r"extensions|files|hive|inMemory|join|maven|optimizer|pipelines|redaction|shuffle|sources\.partition|statistics|streaming|"
+    r"ui|warehouse)\w*(\..*)?",
     re.IGNORECASE,
 )
 
