@@ -28,8 +28,8 @@ _DEFAULTS = {"spark.sql.ansi.enabled": "true", "spark.sql.casesensitive": "false
 #: Settings of Spark SQL on which no row depends: speed, files, catalogs.
 _WITHOUT_EFFECT = re.compile(
     r"spark\.sql\.(adaptive|artifact|auto|broadcast|catalog|cbo|codegen|connect|debug|default|event|execution|"
-    r"extensions|files|hive|inMemory|join|maven|optimizer|pipelines|redaction|shuffle|sources\.partition|statistics|streaming|"
-    r"ui|warehouse)\w*(\..*)?",
+    r"extensions|files|hive|inMemory|join|maven|optimizer|pipelines|redaction|shuffle|sources\.partition|statistics|"
+    r"streaming|ui|warehouse)\w*(\..*)?",
     re.IGNORECASE,
 )
 
