@@ -98,7 +98,10 @@ class AccessDeniedError(InputError):
     reason: str
 
     def __str__(self) -> str:
-        denied = f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission."
+        denied = (
+            f"{self.operation} is not allowed at {self.uri}: {self.reason}. "
+            "Give the process valid credentials with this permission."
+        )
         chain = _CREDENTIALS.get(self.uri.partition(":")[0])
         return denied if chain is None else f"{denied} Credentials for {chain}."
 

@@ -63,6 +63,7 @@ _CREDENTIALS = (
     ("token request", "no valid credentials were found"),
     ("redential", "no valid credentials were found"),
 )
+_NO_ANSWER = "the endpoint refuses connections, or its host name is unknown"
 _NO_BUCKET_CODES = ("ContainerNotFound", "NoSuchBucket", "InvalidBucketName", "InvalidResourceName")
 
 
@@ -218,7 +219,9 @@ class CloudObjectStore(ServerObjectStore):
         if any(code in str(err) for code in _NO_BUCKET_CODES) or (
             isinstance(err, FileNotFoundError) and operation not in ("get", "get_ranges", "head")
         ):
-            return BadStoreError(self.uri, f"{what} returned {reason}: the bucket does not exist, or its name is wrong")
+            word = "container" if self._address.scheme == "az" else "bucket"
+            missing = f"{what} returned {reason}: the {word} does not exist; create it or correct its name"
+            return BadStoreError(self.uri, missing)
         if isinstance(err, FileNotFoundError):
             return ObjectNotFoundError(self.uri, name)
         if isinstance(err, (PermissionDeniedError, UnauthenticatedError)):
@@ -228,7 +231,8 @@ class CloudObjectStore(ServerObjectStore):
             return BadStoreError(self.uri, missing)
         if (finding := next((text for sign, text in _CREDENTIALS if sign in str(err)), None)) is not None:
             return AccessDeniedError(self.uri, what, finding)
-        return ObjectStoreUnavailableError(self.uri, what, reason)
+        account = " (it contains the account)" if self._address.scheme == "az" and reason == _NO_ANSWER else ""
+        return ObjectStoreUnavailableError(self.uri, what, reason + account)
 
 
 @lru_cache(maxsize=8)
@@ -269,5 +273,5 @@ def _reason_of(err: Exception) -> str:
     if (status := _STATUS.search(text)) is not None:
         return f"status {status[1]}"
     if "connect" in text.lower() or "error sending request" in text:
-        return "the endpoint refuses connections, or its host name is unknown"
+        return _NO_ANSWER
     return type(err).__name__.removesuffix("Error")

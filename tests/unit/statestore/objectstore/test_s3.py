@@ -238,7 +238,7 @@ def _refusing_server(status: int, code: str) -> Iterator[str]:
     [
         (400, "ExpiredToken", ExpiredCredentialsError, "the credentials of this process have expired"),
         (403, "RequestTimeTooSkewed", ClockSkewError, "Set the clock"),
-        (403, "AccessDenied", AccessDeniedError, "Give the process this permission"),
+        (403, "AccessDenied", AccessDeniedError, "Give the process valid credentials with this permission"),
     ],
 )
 def test_an_expired_token_and_a_wrong_clock_are_named_for_every_request(
