@@ -1,31 +1,42 @@
-"""Files of Iceberg tables in stores that pyiceberg cannot open without further packages, or not at all.
+"""Metadata files of Iceberg tables, read and written by the clients of the state store.
 
 pyiceberg finds `ObjectIO` by the catalog's property `py-io-impl`, and reads and writes metadata through it. Data files
-are read and written without pyiceberg. Files in folders and in S3 stay pyiceberg's own.
+are read and written without pyiceberg. These files are the engine's:
+
+    of a sink, in every store    one request each. pyiceberg reads a file of a bucket with two requests, and writes one
+                                 with six: it looks for the name twice, uploads in parts, and requests the size
+    in gs, az and hdfs           pyiceberg cannot open them without further packages, or not at all
+
+pyiceberg reads the other files of sources. Their catalog may have credentials for S3.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 
 from tussock.jobs.iceberg.table_files import normal_path_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from tussock.statestore.objectstore.open import CLOUD_OPTIONS, open_bucket, read_options, split_address
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import CLOUD_OPTIONS, REMOTE, open_bucket, split_address
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
 
+    from tussock.jobs.delta.location import Location
+
 _IMPLEMENTATION = "py-io-impl"
 _OPTION = "tussock.server."  # the beginning of the properties with options of a store's URI
+_FOLDER = "tussock.folder"  # the property with the address of a sink's tables
 _ADDRESSES = tuple(f"{scheme}://" for scheme in CLOUD_OPTIONS)
 
 
-def properties_of(objects: ObjectStore) -> dict[str, str]:
-    """Return the properties of a catalog whose tables are in a store."""
-    address, _, query = objects.uri.partition("?")
-    return io_properties(read_options(address, query))
+def properties_in(location: "Location") -> dict[str, str]:
+    """Return the properties of a catalog whose tables are in the location of a sink."""
+    options = {} if location.address is None else location.address.options
+    return {_FOLDER: location.root, **io_properties(options)}
 
 
 def io_properties(options: Mapping[str, str]) -> dict[str, str]:
@@ -40,8 +51,9 @@ class ObjectIO(FileIO):
     def __init__(self, properties: "Properties" = {}) -> None:  # noqa: B006 - pyiceberg's signature
         super().__init__(properties)
         self._options = {k.removeprefix(_OPTION): v for k, v in properties.items() if k.startswith(_OPTION)}
+        self._folder = f"{folder}/" if (folder := properties.get(_FOLDER)) else ""
         self._by_scheme = dict[str, FileIO]()  # pyiceberg's, which remember their connections
-        self._buckets = dict[str, ObjectStore]()
+        self._stores = dict[str, ObjectStore]()
 
     def new_input(self, location: str) -> "InputFile":
         """See FileIO."""
@@ -61,11 +73,14 @@ class ObjectIO(FileIO):
 
     def _file_at(self, location: str) -> "ObjectFile | None":
         """Return a file in one of the stores; None for a file that pyiceberg reads."""
-        if not (path := normal_path_of(location)).startswith(_ADDRESSES):
+        path = normal_path_of(location)
+        if not path.startswith(_ADDRESSES) and not (self._folder and path.startswith(self._folder)):
             return None
-        bucket, name = split_address(path)
-        if (objects := self._buckets.get(bucket)) is None:
-            objects = self._buckets[bucket] = open_bucket(bucket, options=self._options)
+        root, name = split_address(path) if path.startswith(REMOTE) else (self._folder, path[len(self._folder) :])
+        if (objects := self._stores.get(root)) is None:
+            is_local = not root.startswith(REMOTE)
+            objects = LocalObjectStore(Path(root)) if is_local else open_bucket(root, options=self._options)
+            self._stores[root] = objects
         return ObjectFile(location, objects, name)
 
     def _theirs(self, location: str) -> FileIO:
@@ -82,9 +97,10 @@ class ObjectFile(InputFile, OutputFile):
     def __init__(self, location: str, objects: ObjectStore, name: str) -> None:
         super().__init__(location)
         self._objects, self._name = objects, name
+        self._written: int | None = None  # bytes
 
     def __len__(self) -> int:
-        return self._objects.head(self._name).size
+        return self._objects.head(self._name).size if self._written is None else self._written
 
     def exists(self) -> bool:
         """See InputFile."""
@@ -109,7 +125,12 @@ class ObjectFile(InputFile, OutputFile):
         """See OutputFile. The object appears when the stream is closed."""
         if not overwrite and self.exists():
             raise FileExistsError(self.location)
-        return _Written(self._objects, self._name)
+        return _Written(self.put)
+
+    def put(self, data: bytes) -> None:
+        """Write the object."""
+        self._objects.put(self._name, data)
+        self._written = len(data)
 
     def delete(self) -> None:
         """Remove the object."""
@@ -119,9 +140,9 @@ class ObjectFile(InputFile, OutputFile):
 class _Written(io.BytesIO):
     """Bytes that become an object once they are whole: an error within the block leaves none."""
 
-    def __init__(self, objects: ObjectStore, name: str) -> None:
+    def __init__(self, put: Callable[[bytes], None]) -> None:
         super().__init__()
-        self._objects, self._name = objects, name
+        self._put = put
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
@@ -131,5 +152,5 @@ class _Written(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed:
-            self._objects.put(self._name, self.getvalue())
+            self._put(self.getvalue())
         super().close()

@@ -53,11 +53,12 @@ from tussock.jobs.iceberg.manifests import (
     read_entries,
     read_manifests,
 )
-from tussock.jobs.iceberg.single_puts import Puts, SinglePutIO
+from tussock.jobs.iceberg.partition_texts import encode_partition
 
 allow_metadata()
 
 _PARTITION = 3  # a field of a data file
+_CHANGED_PARTITIONS = "changed-partition-count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,9 @@ class KnownTransaction(Transaction):
 class RowDelta(_FastAppendFiles):
     """Adds files to the table's newest snapshot."""
 
-    def __init__(self, transaction: Transaction, changes: FileChanges, puts: Puts | None = None) -> None:
-        """`puts`: writes metadata files in its folder."""
+    def __init__(self, transaction: Transaction, changes: FileChanges) -> None:
         operation = Operation.OVERWRITE if self._changes_rows(changes) else Operation.APPEND
-        files = transaction._table.io
-        files = files if puts is None else SinglePutIO(files, puts)
-        super().__init__(operation, transaction, files, snapshot_properties=dict(changes.summary))
+        super().__init__(operation, transaction, transaction._table.io, snapshot_properties=dict(changes.summary))
         self._changes = changes
         self._removed: list[DataFile] = []
 
@@ -224,24 +222,21 @@ class RowDelta(_FastAppendFiles):
         return (AddSnapshotUpdate(snapshot=snapshot), branch), (unchanged,)
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        """Return the summary with delete files in its totals, which pyiceberg computes from its lists of data files."""
-        self._added_data_files = list(self._changes.added)
+        """Return the summary with delete files in its totals, which pyiceberg computes from its lists of data files.
+
+        pyiceberg names the partitions of these files, and cannot name a day of the year 10000. So it gets none, and
+        the partitions are counted here.
+        """
+        files = [*self._changes.added, *self._removed]
+        self._added_data_files = list(map(_without_partition, self._changes.added))
         # A list, since a set would confuse the vectors in one file.
-        self._deleted_data_files = [self._summed(file) for file in self._removed]  # type: ignore[assignment]
-        summary = super()._summary(snapshot_properties)
+        self._deleted_data_files = list(map(_without_partition, self._removed))  # type: ignore[assignment]
+        changed = {(file.spec_id, _partition_text(file)) for file in files if len(file.partition)}
+        count = {_CHANGED_PARTITIONS: str(len(changed))} if changed else {}
+        summary = super()._summary({**snapshot_properties, **count})
         if not self._changes.moves_only:
             return summary
         return Summary(Operation.REPLACE, **summary.additional_properties)
-
-    def _summed(self, file: DataFile) -> DataFile:
-        """Return a removed file for the totals. Those of earlier specs count in no partition of the present one."""
-        if file.spec_id == self._transaction.table_metadata.default_spec_id:
-            return file
-        fields = [file[place] for place in range(len(file))]
-        fields[_PARTITION] = Record()
-        copy = DataFile(*fields)
-        copy.spec_id = file.spec_id
-        return copy
 
     def _refresh_for_retry(self) -> None:
         raise CommitFailedException("another writer committed first")
@@ -254,6 +249,18 @@ class RewrittenFiles(RowDelta):
         assert self._changes.stays is not None
         rewritten = self._rewritten_entries(self._parent_manifests(), self._changes.stays)
         return self._write_manifests([*self._added_entries(), *rewritten])
+
+
+def _without_partition(file: DataFile) -> DataFile:
+    fields = [file[place] for place in range(len(file))]
+    fields[_PARTITION] = Record()
+    copy = DataFile(*fields)
+    copy.spec_id = file.spec_id
+    return copy
+
+
+def _partition_text(file: DataFile) -> str:
+    return encode_partition(file.partition[place] for place in range(len(file.partition)))
 
 
 def _entry_of(status: ManifestEntryStatus, snapshot_id: int | None, entry: Any) -> ManifestEntry:

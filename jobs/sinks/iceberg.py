@@ -35,9 +35,8 @@ from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
-from tussock.jobs.iceberg.object_io import properties_of as io_properties
+from tussock.jobs.iceberg.object_io import properties_in
 from tussock.jobs.iceberg.row_delta import FileChanges, KnownTransaction, RewrittenFiles, RowDelta
-from tussock.jobs.iceberg.single_puts import Puts
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.iceberg.tags import set_tags
 from tussock.jobs.locator.check import MISSING, OTHER_FILES, OTHER_STATE, count_wrong_places, objection_of
@@ -350,16 +349,10 @@ class IcebergSink:
             _KEY: self._key_text,
         }
         changes = FileChanges([*(file.file for file in new), *deletes], summary, stays, moves_only)
-        producer = (RowDelta if stays is None else RewrittenFiles)(
-            transaction, changes, Puts(f"{self._root}/", self._put_file)
-        )
+        producer = (RowDelta if stays is None else RewrittenFiles)(transaction, changes)
         producer.commit()
         self._table = transaction.commit_transaction()
         return str(producer.snapshot_id)
-
-    def _put_file(self, name: str, data: bytes) -> None:
-        """Write a file by its name below the table's folder."""
-        self._place.location.objects.put(f"{self._folder}/{name}", data)
 
     # --- the locator --------------------------------------------------------------------------------------------------
 
@@ -614,12 +607,10 @@ def _catalog_address(settings: IcebergSettings, location: Location) -> CatalogAd
     if not settings.catalog and location.address is None:
         properties = {"type": "sql", "uri": f"sqlite:///{location.root}/catalog.db"}
         properties["warehouse"] = f"file://{location.root}"
-    if (bucket := as_s3(location.objects)) is not None:
+    if (bucket := as_s3(location.objects)) is not None:  # for files outside of the location, which pyiceberg reads
         of_bucket = {"s3.endpoint": bucket.address.endpoint, "s3.region": bucket.address.region}
         properties = {**{k: v for k, v in of_bucket.items() if v is not None}, **properties}
-    elif location.address is not None:
-        properties = {**io_properties(location.objects), **properties}
-    return CatalogAddress(name, properties)
+    return CatalogAddress(name, {**properties_in(location), **properties})
 
 
 def _layout_of(layouts: Mapping[str, str], relation: str) -> str:

@@ -111,7 +111,9 @@ class TableWriter:
         if spec.is_unpartitioned():
             yield rows, None, Record()
             return
-        columns = [transformed_column(rows, schema, field.source_id, field.transform) for field in spec.fields]
+        columns = [
+            _number_moments(transformed_column(rows, schema, field.source_id, field.transform)) for field in spec.fields
+        ]
         codes = np.stack([column.dictionary_encode("encode").indices.to_numpy() for column in columns])
         order = np.lexsort(codes)
         ordered = codes[:, order]
@@ -217,6 +219,13 @@ class TableWriter:
         digest = hashlib.sha256(self.salt.encode() + b"\0" + data).hexdigest()[:32]
         self.location.objects.put(f"{self.folder}/data/{digest}{end}", data)
         return f"{self.root}/data/{digest}{end}"
+
+
+def _number_moments(column: pa.Array) -> pa.Array:
+    """Return days or microseconds for a column of dates or moments: Python lacks some, such as the year 10000."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def _has_readable_bounds(column: pq.ColumnChunkMetaData) -> bool:

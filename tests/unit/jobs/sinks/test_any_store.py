@@ -11,7 +11,8 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
 
 from tests.support.jobs.sinks.shop import Shop, in_order
-from tussock.jobs.iceberg.object_io import properties_of
+from tussock.jobs.delta.location import location_in
+from tussock.jobs.iceberg.object_io import properties_in
 from tussock.jobs.settings.publishing import read_publish
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sinks.check import check_tables
@@ -52,7 +53,7 @@ def rows_of(table: pa.Table) -> Sequence[tuple[object, ...]]:
 def iceberg_rows(store: ObjectStore, folder: Path, copy: Path, name: str) -> Sequence[tuple[object, ...]]:
     """The rows of a table: pyiceberg lists the files, and Arrow reads copies of them without the deleted positions."""
     bucket = as_s3(store)
-    io = {"s3.endpoint": bucket.address.endpoint or ""} if bucket is not None else properties_of(store)
+    io = {"s3.endpoint": bucket.address.endpoint or ""} if bucket is not None else properties_in(location_in(store))
     table = load_catalog("lake", type="sql", uri=f"sqlite:///{folder}/shop/catalog/catalog.db", **io).load_table(
         f"tussock.{name}"
     )

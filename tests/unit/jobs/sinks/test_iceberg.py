@@ -25,6 +25,7 @@ from pyiceberg.table.puffin import PuffinFile
 from tests.support.jobs.iceberg.tables import commit_files, replace_files
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
+from tests.support.s3_servers import BUCKET, Seen, moto_server
 from tussock.jobs.iceberg import row_delta
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
@@ -374,6 +375,25 @@ def test_a_publish_copies_the_metadata_a_few_times_and_writes_manifests_in_block
         with Path(manifest.manifest_path.removeprefix("file://")).open("rb") as file:
             assert sum(1 for _ in fastavro.block_reader(file)) == 1, "entries are compressed together"
     assert in_order(rows_of(table_of(shop, "orders"))) == in_order(shop.model()["orders"])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_publish_with_its_tag_sends_few_requests_to_a_bucket(tmp_path: Path, version: int) -> None:
+    seen = list[Seen]()
+    with moto_server(seen) as endpoint:
+        shop = Shop(tmp_path, kind="iceberg", to=f"s3://{BUCKET}/ice-{version}?endpoint={endpoint}&path_style=true")
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+        shop.settings = msgspec.structs.replace(
+            shop.settings, catalog=catalog, relations=("orders",), format_version=version
+        )
+        counts = list[int]()
+        for _ in range(4):
+            shop.change()
+            shop.commit()
+            before = len(seen)
+            shop.publish()
+            counts.append(sum("/metadata/" in request.path or "/data/" in request.path for request in seen[before:]))
+    assert max(counts[1:]) <= 12 + version, "the locator's three requests are in the store"
 
 
 @pytest.mark.sampled(7)

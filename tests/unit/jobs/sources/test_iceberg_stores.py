@@ -8,7 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.support.jobs.iceberg.tables import NAME, rows_of
 from tests.unit.jobs.sources.test_iceberg import COPY, FIELDS, advance, counted
-from tussock.jobs.iceberg.object_io import properties_of
+from tussock.jobs.iceberg.object_io import io_properties
 from tussock.jobs.iceberg.table_files import azure_account_of, normal_path_of
 from tussock.jobs.logical.statements import CreateSource
 from tussock.statestore.objectstore.base import ObjectStore
@@ -19,7 +19,7 @@ def test_a_table_in_any_store_is_followed(any_store: ObjectStore, tmp_path: Path
     address, _, query = any_store.uri.partition("?")
     server = dict(part.split("=", 1) for part in query.split("&") if part)
     is_local = isinstance(any_store, LocalObjectStore)
-    io = {} if is_local else {**properties_of(any_store), "s3.endpoint": server["endpoint"]}
+    io = {} if is_local else {**io_properties(server), "s3.endpoint": server["endpoint"]}
     uri = f"sqlite:///{tmp_path}/catalog.db"
     catalog = SqlCatalog("lake", uri=uri, warehouse=address, **io)
     catalog.create_namespace("db")
