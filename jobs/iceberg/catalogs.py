@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tussock.jobs.iceberg.iceberg_errors import (
     CatalogAccessError,
@@ -59,9 +59,12 @@ class CatalogAddress:
         """
         with extras_named():
             from pyiceberg.catalog import load_catalog
+            from pyiceberg.utils.config import Config
         with self.translating_errors("open it"):
             self._require_database()
-            return load_catalog(self.name, **self.properties)
+            # The package reads the environment and its file once per process, so corrected credentials would not count.
+            present: Mapping[str, Any] = Config().get_catalog_config(self.name) or {}
+            return load_catalog(self.name, **{**present, **self.properties})
 
     def load_table(self, name: str) -> "Table":
         """Load the present metadata of a table.

@@ -125,7 +125,8 @@ class IcebergPlace:
 
     def _create_namespace(self, catalog: "Catalog", namespace: str) -> None:
         with self.address.translating_errors(f"create the namespace {namespace}"):
-            catalog.create_namespace_if_not_exists(namespace)
+            if not catalog.namespace_exists(namespace):  # a writer of tables may have no right to create namespaces
+                catalog.create_namespace_if_not_exists(namespace)
 
     def table_name(self, relation: str) -> str:
         """Return the identifier of a relation's table."""

@@ -1,5 +1,9 @@
-"""Iceberg's Java: it writes histories that a source follows, and reads the tables that a sink publishes."""
+"""Iceberg's Java: it writes histories that a source follows, and reads the tables that a sink publishes.
 
+ICEBERG_SEEDS is the number of histories; ICEBERG_SEED is the first one.
+"""
+
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +27,8 @@ from tussock.jobs.sinks.publication import tidy_tables
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1300)]
 
 BASE = 1 << 40  # py4j passes a small number as an Integer
+SEEDS = int(os.environ.get("ICEBERG_SEEDS", "6"))
+SEED = int(os.environ.get("ICEBERG_SEED", "0"))
 FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
 COPY = CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1, 2), FIELDS))
 
@@ -98,7 +104,7 @@ class Table:
         return [tuple(None if value == "None" else value for value in row) for row in read]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
 def test_a_source_follows_histories_that_java_writes(tmp_path: Path, java: Java, seed: int) -> None:
     table, catalog = Table(java, f"db.t{seed}", seed), catalog_in(tmp_path / "lake")
     meta = new_store(tmp_path / "store")

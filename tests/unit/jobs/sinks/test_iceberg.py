@@ -27,6 +27,7 @@ from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
 from tests.support.s3_servers import BUCKET, Seen, moto_server
 from tussock.jobs.iceberg import row_delta
+from tussock.jobs.iceberg.table_files import normal_path_of
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateView, Drop
@@ -112,11 +113,11 @@ def read_by_duckdb(table: Table, tasks: list[FileScanTask]) -> Rows:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for task in tasks:
-            path, deletes = task.file.file_path, [d.file_path.removeprefix("file://") for d in task.delete_files]
+            path, deletes = task.file.file_path, [normal_path_of(d.file_path) for d in task.delete_files]
             dead = f"SELECT pos FROM read_parquet({deletes}) WHERE file_path = '{path}'" if deletes else "SELECT -1"
             if deletes and deletes[0].endswith(".puffin"):
                 dead = f"SELECT unnest({positions_in(deletes, path)}::bigint[])"
-            query = f"SELECT {names} FROM read_parquet('{path}', file_row_number = true)"
+            query = f"SELECT {names} FROM read_parquet('{normal_path_of(path)}', file_row_number = true)"
             rows += connection.sql(f"{query} WHERE file_row_number NOT IN ({dead})").to_arrow_table().to_pylist()
     return [tuple(row.values()) for row in rows]
 
