@@ -75,7 +75,7 @@ def test_a_reader_may_not_commit_and_a_publish_with_the_right_continues(
     shop.publish()
     epochs.append(change(shop))
     monkeypatch.setenv(TOKEN, READER)
-    with pytest.raises(TablesNotPublishedError, match="did not allow to commit to the table tussock.orders"):
+    with pytest.raises(TablesNotPublishedError, match=r"did not allow to commit to the table tussock\.orders"):
         shop.publish()
     monkeypatch.setenv(TOKEN, OWNER)
     shop.publish()
@@ -97,15 +97,13 @@ def test_a_server_that_does_not_answer_is_tried_again(shop: Shop, server: RestOf
 def test_a_server_that_restarts_while_epochs_are_published_tears_and_repeats_nothing(
     shop: Shop, server: RestOfSql
 ) -> None:
-    ended, restarts, failures, epochs = threading.Event(), 0, 0, list[int]()
+    ended, failures, epochs = threading.Event(), list[str](), list[int]()
 
     def restart() -> None:
-        nonlocal restarts
         while not ended.wait(0.2):
             server.stop()
             ended.wait(0.1)
             server.start()
-            restarts += 1
 
     thread = threading.Thread(target=restart)
     thread.start()
@@ -117,10 +115,10 @@ def test_a_server_that_restarts_while_epochs_are_published_tears_and_repeats_not
                     shop.publish()
                     break
                 except (RetryableError, TablesNotPublishedError) as err:
-                    assert "does not answer" in str(err)
-                    failures += 1
+                    failures.append(str(err))
     finally:
         ended.set()
         thread.join()
     assert failures, "some publishes met a server that was away"
+    assert all("does not answer" in failure for failure in failures)
     require_equal(shop, server, epochs)
