@@ -50,6 +50,15 @@ def write_text(record: bytes, pack: Callable[..., object], path: Path, rows: int
             file.write(record * count)
 
 
+def write_xml(path: Path, rows: int) -> None:
+    """Write one document."""
+    with gzip.open(path, "wb") as file:
+        file.write(b"<rows>\n")
+        for count in _batches(rows):
+            file.write(_XML * count)
+        file.write(b"</rows>\n")
+
+
 def write_numbers(path: Path, rows: int) -> None:
     """Write lines of about 10 bytes."""
     with path.open("wb") as file:
@@ -98,7 +107,7 @@ BOMBS = {
     "a.json.gz": Input("json", partial(write_text, _JSON, gzip.open)),
     "a.parquet": Input("parquet", write_parquet),
     "a.txt.gz": Input("text", partial(write_text, _CSV, gzip.open), "value string", "length(value)"),
-    "a.xml.gz": Input("xml", partial(write_text, _XML, gzip.open), "v string", options=", rowTag 'r'"),
+    "a.xml.gz": Input("xml", write_xml, "v string", options=", rowTag 'r'"),
     "a.orc": Input("orc", write_orc),
     "a.avro": Input("avro", partial(write_avro, value=TEXT), "v string"),
 }

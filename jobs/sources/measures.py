@@ -28,6 +28,7 @@ _BLOCK_BYTES = 1 << 20
 _REQUEST_BYTES = 8 << 20  # of an object
 _SHORTEST_LINE = 2
 _FEW_ROWS = 256  # of a batch that may have large texts
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # windows of zlib
 
 
@@ -50,16 +51,15 @@ def measure_text(file: PinnedFile, options: Mapping[str, str], separator: bytes)
 
     Cost: one read of the file, except of a small object, which may not have many lines.
     """
-    suffix = file.path.rpartition("/")[2].rpartition(".")[2].lower()
     if (
-        suffix not in _UNPACKED
+        _suffix_of(file) not in _UNPACKED
         and not file.local_path
         and file.size // _SHORTEST_LINE * ROW_BYTES <= LEAST_PORTION_BYTES
     ):
         return FileRecords(1, file.size)
     size = records = longest = open_bytes = 0
-    with open_file_bytes(file, options) as stream, suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError):
-        for block in _UNPACKED.get(suffix, _read_blocks)(stream):
+    with suppress(*DAMAGED):
+        for block in unpack_file(file, options):
             size += len(block)
             if ends := block.count(separator):
                 longest = max(longest, open_bytes + block.find(separator))
@@ -80,6 +80,16 @@ def measure_records(file: PinnedFile, options: Mapping[str, str], whole: str = "
     option_values = {name.lower(): value for name, value in options.items()}
     records = measure_text(file, options, option_values.get("linesep", "\n").encode() or b"\n")
     return FileRecords(1, records.nbytes) if option_values.get(whole, "false").lower() == "true" else records
+
+
+def unpack_file(file: PinnedFile, options: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks, decompressed. Raises one of DAMAGED for a damaged file."""
+    with open_file_bytes(file, options) as stream:
+        yield from _UNPACKED.get(_suffix_of(file), _read_blocks)(stream)
+
+
+def _suffix_of(file: PinnedFile) -> str:
+    return file.path.rpartition("/")[2].rpartition(".")[2].lower()
 
 
 def _read_blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import pytest
 from tests.support.jobs.sources.avro_files import write_avro
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources import xml
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.pins import PinnedFile
@@ -80,6 +81,22 @@ def test_a_bomb_has_the_cost_of_its_decoded_records(name: str, tmp_path: Path) -
     found = measured(path, format, options)
     assert found.records in (ROWS, ROWS + 1)
     assert 0.95 <= found.cost / (ROWS * 1_000) <= 1.2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "divisible"),
+    [(b"<rs>", b"</rs>", True), (b"", b"", False), (b"<rs>", b"", False), (b"<rs>", b"</rs><", False)],
+)
+def test_a_large_xml_file_that_is_no_document_is_one_record(
+    before: bytes, after: bytes, divisible: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps such a file as one text, and its JVM ended for lack of memory."""
+    monkeypatch.setattr(xml, "_LARGE_BYTES", 10_000)
+    path = tmp_path / "a.xml.gz"
+    path.write_bytes(gzip.compress(before + b"<r><v>x</v></r>\n" * 1_000 + after))
+    found = measured(path, "xml", {"rowTag": "r"})
+    assert (found.records > 1) == divisible
+    assert found.cost >= 16_000
 
 
 def test_rows_of_a_few_thousandths_of_a_byte_count_as_rows(tmp_path: Path) -> None:
