@@ -64,11 +64,13 @@ def prepare_project(project: ToolProject, rows: int) -> Prepared:
         report = import_project(over_rows, project.folder / "pipelines", "a benchmark", judge_project)
         project.deploy()
     shutil.rmtree(sample)
-    views = {line.name for line in report.lines if str(line.outcome) == "incremental"}
+    lines = {line.name: line for line in report.lines}
+    views = {name for name, line in lines.items() if str(line.outcome) == "incremental"}
     sources, tables = project.list_tables(over_rows)
+    lost = {name: lines[name].reason if name in lines else "no relation" for name in tables if name not in views}
     known = {theirs: name for theirs, name in sources.items() if name in places}
     compared = {name: table for name, table in tables.items() if name in views}
-    return Prepared(places, known, compared, sum(counts), counts[1])
+    return Prepared(places, known, compared, sum(counts), counts[1], lost)
 
 
 def split_rows(sample: Path, place: Path, later: Path, name: str, file_format: str) -> tuple[int, int]:
@@ -169,6 +171,8 @@ def measure_project(facts: ProjectFacts, environment: Path, rows: int) -> Measur
             raise RuntimeError(f"{facts['repository']} was not prepared:\n{done.stderr[-3000:]}")
         prepared = Prepared(**json.loads(done.stdout.splitlines()[-1]))
         _note(facts, f"{prepared.rows:,} rows for {', '.join(prepared.tables)}")
+        for name, reason in prepared.left_out.items():
+            _note(facts, f"{name} is not compared: {reason}")
         if not prepared.tables:
             raise RuntimeError("no table of the tool is a materialized view")
         different = set[str]()

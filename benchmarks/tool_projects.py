@@ -83,6 +83,7 @@ class Prepared:
         sources: the names in the pipeline of the tool's tables without a model, by the tool's name.
         tables: the folder in Spark's warehouse of each table of the tool, by the view.
         rows, changed_rows: the numbers of rows of both runs, and of the second one.
+        left_out: the tables of the tool that the pipeline does not store, with the reason.
     """
 
     places: Mapping[str, str]
@@ -90,6 +91,7 @@ class Prepared:
     tables: Mapping[str, str]
     rows: int
     changed_rows: int
+    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
