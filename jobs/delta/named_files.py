@@ -19,7 +19,10 @@ from tussock.jobs.delta.delta_errors import OutsideFileError
 from tussock.statestore.objectstore.open import split_address
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
-_SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "gs", "az", "hdfs"})  # these need no slashes
+#: Of Hadoop's file systems too, since Spark opens such a name without slashes.
+_OTHER_SCHEMES = frozenset({"webhdfs", "swebhdfs", "viewfs", "har", "jar", "local", "ftp", "sftp", "http", "https"})
+_CLOUD_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "adl", "ofs", "o3fs", "oss", "cosn", "obs"})
+_SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "gs", "az", "hdfs"}) | _OTHER_SCHEMES | _CLOUD_SCHEMES
 _DROPPED = re.compile(r"[\t\n\r\x00]")
 _ENDS = "".join(map(chr, range(0x21)))  # an address loses them
 _MOST_DECODINGS = 5
