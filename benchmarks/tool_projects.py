@@ -203,19 +203,19 @@ class DbtProject(ToolProject):
         return place, replace(source, statement=statement)
 
     def list_tables(self, project: "ForeignProject") -> tuple[Mapping[str, str], Mapping[str, str]]:
-        from tussock.jobs.importing.names import relation_name
+        from tussock.jobs.importing.dbt_project import read_relation_names
 
+        names = read_relation_names(self._manifest)
         sources, tables = dict[str, str](), dict[str, str]()
         manifest = json.loads(self._manifest.read_text())
-        for node in (*manifest["nodes"].values(), *manifest["sources"].values()):
-            if not node.get("relation_name") or node["resource_type"] not in ("model", "seed", "source"):
+        for identifier, node in (*manifest["nodes"].items(), *manifest["sources"].items()):
+            if identifier not in names:
                 continue
             table = node.get("alias") or node["identifier"]
-            name = relation_name(re.sub(r"^shop_?", "", node["schema"]), table)
             if node["resource_type"] != "model":
-                sources[f"{node['schema']}.{table}"] = name
+                sources[f"{node['schema']}.{table}"] = names[identifier]
             elif node["config"].get("materialized") in ("table", "incremental"):
-                tables[name] = f"{node['schema']}.db/{table}"
+                tables[names[identifier]] = f"{node['schema']}.db/{table}"
         return sources, tables
 
     def run_tool(self, prepared: Prepared, *, is_first: bool) -> Spent:

@@ -93,6 +93,14 @@ def read_dbt_project(path: Path, options: DbtOptions) -> ForeignProject:
     return _Reading(manifest, Path(os.path.abspath(path)), options).to_project()  # noqa: PTH100  keeps links
 
 
+def read_relation_names(path: Path) -> Mapping[str, str]:
+    """The relation in the pipeline of each model, seed, snapshot and source of a manifest, by dbt's identifier.
+
+    Raises: ProjectError, UserFileError.
+    """
+    return _Reading(read_manifest(path), path, DbtOptions()).names
+
+
 @dataclass
 class _Reading:
     """One reading of a manifest."""

@@ -18,15 +18,29 @@ PLACE = ProjectPlace("models/a.sql")
 
 
 def node_of(kind: str, schema: str, name: str, materialized: str = "") -> dict[str, object]:
-    relation = f"{schema}.{name}"
-    facts = {"resource_type": kind, "schema": schema, "relation_name": relation, "identifier": name}
-    return facts | {"config": {"materialized": materialized}}
+    custom = schema.removeprefix("shop").removeprefix("_") or None
+    facts = {
+        "unique_id": f"{kind}.p.{name}",
+        "resource_type": kind,
+        "package_name": "p",
+        "name": name,
+        "language": "sql",
+    }
+    facts |= {"schema": schema, "alias": name, "original_file_path": f"{name}.sql", "compiled_code": "SELECT 1"}
+    return facts | {"config": {"materialized": materialized, "schema": custom}}
 
 
 def dbt_project(folder: Path, *nodes: dict[str, object]) -> DbtProject:
     project = DbtProject(folder, folder, {"repository": "a/b", "tool": "dbt", "folder": str(folder)})
     (project.root / "target").mkdir(parents=True)
-    manifest = {"nodes": {str(number): node for number, node in enumerate(nodes)}, "sources": {}}
+    version = "https://schemas.getdbt.com/dbt/manifest/v12.json"
+    source = {"unique_id": "source.p.lake.orders", "resource_type": "source", "package_name": "p", "name": "orders"}
+    source |= {"schema": "lake", "identifier": "orders", "source_name": "lake", "original_file_path": "sources.yml"}
+    manifest = {
+        "metadata": {"dbt_schema_version": version, "project_name": "p", "adapter_type": "spark"},
+        "nodes": {str(node["unique_id"]): node for node in nodes},
+        "sources": {"source.p.lake.orders": source},
+    }
     (project.root / "target" / "manifest.json").write_text(json.dumps(manifest))
     return project
 
@@ -35,7 +49,6 @@ def test_tables_of_dbt_are_models_that_are_not_views(tmp_path: Path) -> None:
     project = dbt_project(
         tmp_path,
         node_of("seed", "shop", "raw"),
-        node_of("source", "lake", "orders"),
         node_of("model", "shop_marts", "totals", "table"),
         node_of("model", "shop", "days", "incremental"),
         node_of("model", "shop", "lines", "view"),
