@@ -8,9 +8,9 @@ from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick
 from tussock.statestore.progress import Progress, no_progress
 
 
-def due_picks(at: PipelineStore) -> tuple[Pick, ...]:
-    """Return the picks of the next round, most urgent first. Changes nothing."""
-    return tuple(compaction.due_picks(at.meta))
+def due_picks(at: PipelineStore, *, full: bool = False) -> tuple[Pick, ...]:
+    """Return the picks of the next round, or of a full compaction, most urgent first. Changes nothing."""
+    return tuple(compaction.due_picks(at.meta, full=full))
 
 
 def compact(

@@ -5,6 +5,7 @@ Airflow imports this module whenever it parses DAG files, so it imports neither 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import combinations
@@ -218,6 +219,9 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
             raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
         if isinstance(sink, KafkaSettings) and sink.registry and sink.format is not MessageFormat.UPSERT:
             raise PipelineError(file, f"{key}.registry", "a registry", 'format = "upsert". Envelopes are JSON')
+        names = Counter(name.lower() for name in sink.relations or ())
+        if twice := next((name for name in sink.relations or () if names[name.lower()] > 1), ""):
+            raise PipelineError(file, f"{key}.relations", f"{twice!r} twice", "each relation once")
         if isinstance(sink, IcebergSettings):
             _require_published(sink, file, key)
         if isinstance(sink, DeltaSettings):

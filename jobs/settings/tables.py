@@ -216,8 +216,11 @@ class QualitySettings:
         return self._list_files(".sql")
 
     def _list_files(self, ending: str) -> tuple[Path, ...]:
+        """Hidden files, such as those that macOS writes next to copied ones, are none."""
         try:
-            return tuple(sorted(path for path in self.folder.iterdir() if path.suffix == ending))
+            return tuple(
+                sorted(path for path in self.folder.iterdir() if path.suffix == ending and path.name[0] != ".")
+            )
         except OSError as err:  # `glob` would return no files, and epochs would be published without checks
             raise PipelineError(
                 str(self.folder),

@@ -398,7 +398,7 @@ def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool =
     from tussock.jobs.texts.upkeep import amplification_text, compacted_text, due_text
 
     if chosen.dry_run:
-        print(due_text(compaction.due_picks(at)))
+        print(due_text(compaction.due_picks(at, full=chosen.full)))
     else:
         print(compacted_text(compaction.compact(at, full=chosen.full, on_spark=on_spark, progress=say)))
     print(amplification_text(upkeep.measure_levels(at)))

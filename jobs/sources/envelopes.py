@@ -11,7 +11,8 @@ Values arrive as Debezium encodes them. With a schema, its names of types decide
     date                    days since 1970, or a text
     timestamp               microseconds since 1970 (milliseconds for the columns of `epoch_milliseconds`, nanoseconds
                             for those of `epoch_nanoseconds`), or a text
-    decimal                 a number, or its unscaled bytes in base64; with `decimal_texts 'true'`, digits
+    decimal                 a number, or its unscaled bytes in base64; with `decimal_texts 'true'`, digits;
+                            or an object with its scale and these bytes
     binary                  base64
 
 DuckDB takes the JSON apart, by whole columns. A record that is no envelope, or whose value does not fit its column, is
@@ -53,6 +54,7 @@ _UNITS = {
     "io.debezium.time.NanoTimestamp": 1,
     "org.apache.kafka.connect.data.Timestamp": 1_000_000,
 }
+_DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _BASE64_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _MOST_BYTES, _MOST_DIGITS = 16, 38  # of a decimal
 _FLATTEN = (
@@ -266,7 +268,9 @@ def _columns_of_schema(
     for c, field in enumerate(fields):
         texts, kinds = (_element(taken[name], c) for name in ("texts", "kinds"))
         omitted = pc.is_in(texts, omitted_texts)
-        texts = pc.if_else(omitted, _element(taken["texts_before"], c), texts)
+        before = _element(taken["texts_before"], c)
+        known = pc.invert(pc.is_in(before, omitted_texts))  # Oracle omits large values there too
+        texts = pc.if_else(omitted, pc.if_else(known, before, pa.scalar(None, pa.string())), texts)
         still = pc.and_(omitted, texts.is_null())
         omits = f"column {field.name!r} was not changed, so Debezium omits its value: set REPLICA IDENTITY FULL"
         reasons.append(_reason_if(still, omits))
@@ -327,9 +331,10 @@ class _Decoder:
             return f"TRY_CAST(x AS {kind.upper()})"
         if kind == "date":
             return f"coalesce(TRY(DATE '1970-01-01' + {_whole_number('INTEGER')}), TRY_CAST(x AS DATE))"
-        default = self._form.units.get(column, 1_000) if named is None else 1_000
-        unit = _UNITS.get((named and named.name) or "", default)
-        number = _whole_number("BIGINT")
+        meaning, number = (named and named.name) or "", _whole_number("BIGINT")
+        if meaning in _DATES:
+            return f"TRY(make_timestamp({number} * 86400000000))"
+        unit = _UNITS.get(meaning, self._form.units.get(column, 1_000))
         # DuckDB's // goes towards zero, and a time before 1970 must not become a later one.
         micros = f"{number} * {unit // 1_000}" if unit >= 1_000 else f"{number} // 1000 - ({number} % 1000 < 0)::BIGINT"
         return f"coalesce(TRY(make_timestamp({micros})), TRY_CAST(x AS TIMESTAMPTZ)::TIMESTAMP)"
@@ -348,14 +353,34 @@ class _Decoder:
         plain = f"regexp_full_match(x, '-?[0-9]+([.][0-9]{{0,{declared.scale}}}0*)?')"
         exact = f"{plain} OR (contains(lower(x), 'e') AND TRY_CAST(x AS DOUBLE) = CAST({cast} AS DOUBLE))"
         digits = pc.if_else(is_bytes, none, texts) if is_base64 else texts
-        from_digits = self._compute(f"CASE WHEN {exact} THEN {cast} END", digits).cast(declared)
-        if not is_base64:
-            return from_digits
-        scale = declared.scale if named is None or named.scale is None else named.scale
-        unscaled = self._compute("TRY(from_base64(x))", pc.if_else(is_bytes, texts, none)).cast(pa.binary())
+        decoded = self._compute(f"CASE WHEN {exact} THEN {cast} END", digits).cast(declared)
+        if is_base64:
+            scale = declared.scale if named is None or named.scale is None else named.scale
+            unscaled = pc.if_else(is_bytes, texts, none)
+            decoded = pc.coalesce(decoded, self._from_base64(unscaled, scale, declared))
+        return pc.coalesce(decoded, self._of_own_scale(texts, kinds, declared))
+
+    def _of_own_scale(self, texts: pa.Array, kinds: pa.Array, declared: pa.Decimal128Type) -> pa.Array:
+        """Decode objects with a scale and unscaled bytes: of Oracle's NUMBER and Postgres' numeric without a scale."""
+        none = pa.scalar(None, pa.string())
+        objects = pc.if_else(pc.fill_null(pc.equal(kinds, "OBJECT"), False), texts, none)
+        decoded = pa.nulls(len(texts), declared)
+        if objects.null_count == len(objects):
+            return decoded
+        scales = self._compute("TRY_CAST(TRY_CAST(x AS JSON) ->> '/scale' AS INTEGER)", objects)
+        unscaled = self._compute("TRY_CAST(x AS JSON) ->> '/value'", objects)
+        for scale in pc.unique(scales).drop_null().to_pylist():  # at most one pass per scale
+            if 0 <= scale <= _MOST_DIGITS:
+                mine = pc.if_else(pc.fill_null(pc.equal(scales, scale), False), unscaled, none)
+                decoded = pc.coalesce(decoded, self._from_base64(mine, scale, declared))
+        return decoded
+
+    def _from_base64(self, texts: pa.Array, scale: int, declared: pa.Decimal128Type) -> pa.Array:
+        """Decode unscaled bytes in base64; NULL if the value does not fit the declared type."""
+        unscaled = self._compute("TRY(from_base64(x))", texts).cast(pa.binary())
+        cast = f"TRY_CAST(x AS DECIMAL({declared.precision}, {declared.scale}))"
         fits = f"TRY_CAST({cast} AS DECIMAL(38, {max(scale, declared.scale)})) = x"
-        decoded = self._compute(f"CASE WHEN {fits} THEN {cast} END", _from_unscaled(unscaled, scale)).cast(declared)
-        return pc.coalesce(from_digits, decoded)
+        return self._compute(f"CASE WHEN {fits} THEN {cast} END", _from_unscaled(unscaled, scale)).cast(declared)
 
 
 def _whole_number(kind: str) -> str:

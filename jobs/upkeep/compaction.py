@@ -114,9 +114,7 @@ def compact_round(
     meta.close_lapsed_compactions()
     version, readable = meta.readable_epochs()
     if full:
-        if version.tasks:
-            raise TasksOpenError(tuple(task.id for task in version.tasks))
-        picks = [pick] if (pick := full_compaction(version)) is not None else []
+        picks = _picks_of_full(version)
     else:
         picks = pick_compactions(version, options, dropped_tables(version, readable), tasks, readable[0])
     done: list[TaskDone] = []
@@ -359,9 +357,21 @@ def compact_with_spark(
     return compact_store(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
 
 
-def due_picks(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
-    """Return the picks of the next round. Changes nothing. Cost: lists the pins."""
+def _picks_of_full(version: HummockVersion) -> list[Pick]:
+    """The pick of a full compaction, if any SST is left to merge. Raises TasksOpenError."""
+    if version.tasks:
+        raise TasksOpenError(tuple(task.id for task in version.tasks))
+    return [pick] if (pick := full_compaction(version)) is not None else []
+
+
+def due_picks(meta: MetaStore, options: CompactionOptions | None = None, *, full: bool = False) -> list[Pick]:
+    """Return the picks of the next round. Changes nothing. Cost: lists the pins.
+
+    Raises: TasksOpenError for a full compaction.
+    """
     version, readable = meta.readable_epochs()
+    if full:
+        return _picks_of_full(version)
     return pick_compactions(
         version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0]
     )

@@ -249,7 +249,7 @@ class ViewTests:
 
 def pipeline_tests(pipeline: Pipeline) -> tuple[ViewTest, ...]:
     """All tests of a pipeline: the tests of `tests/*.yaml` in its folder, by name of the file. Raises ViewTestError."""
-    return tuple(test for path in sorted((pipeline.folder / FOLDER).glob("*.yaml")) for test in read_tests(path))
+    return tuple(test for path in sorted((pipeline.folder / FOLDER).glob("[!.]*.yaml")) for test in read_tests(path))
 
 
 def run_tests(pipeline: Pipeline, selected: str = "", progress: Progress = no_progress) -> Trials:

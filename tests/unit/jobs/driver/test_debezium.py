@@ -182,10 +182,45 @@ def test_an_omitted_value_is_taken_from_the_before_image(value: object) -> None:
     assert shown(found) == [(1, "long", False)]
 
 
+def test_a_value_that_oracle_omits_on_both_sides_is_a_reject() -> None:
+    omitted = {"id": 1, "name": OMITTED}
+    messages = [({"id": 1}, envelope("u", omitted, omitted)), ({"id": 1}, envelope("u", omitted, {"id": 1}))]
+    found = changes_of(topic(FEW), messages, quarantine=True)
+    assert [row["c2"].partition(",")[0] for row in found.rejects.to_pylist()] == ["column 'name' was not changed"]
+    assert shown(found) == [(1, None, False)]
+
+
+@pytest.mark.parametrize(
+    ("meaning", "value", "expected"),
+    [
+        ("io.debezium.time.Date", 20_000, datetime(2024, 10, 4)),
+        ("org.apache.kafka.connect.data.Date", -1, datetime(1969, 12, 31)),
+        ("io.debezium.time.MicroTimestamp", 1_000, datetime(1970, 1, 1, 0, 0, 0, 1_000)),
+        (None, 1_000, datetime(1970, 1, 1, 0, 0, 1)),  # a number of the database: the option decides
+    ],
+)
+def test_the_schema_or_the_option_decides_the_unit_of_a_time(
+    meaning: str | None, value: int, expected: datetime
+) -> None:
+    fields = [
+        {"type": "int64", "field": "id"},
+        {"type": "int64", "field": "v", **({"name": meaning} if meaning else {})},
+    ]
+    schema = {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": fields}]}
+    message = {"schema": schema, "payload": envelope("c", None, {"id": 1, "v": value})}
+    source = topic((Field("id", "bigint"), Field("v", "timestamp_ntz")), epoch_milliseconds="v")
+    (row,) = changes_of(source, [({"id": 1}, message)]).changes.to_pylist()
+    assert row["c1"] == expected
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "options", "expected"),
     [
         ("decimal(10,2)", 1.5, {}, Decimal("1.50")),
+        ("decimal(10,2)", {"scale": 1, "value": "fQ=="}, {}, Decimal("12.50")),  # Oracle's NUMBER
+        ("decimal(10,2)", {"scale": 3, "value": "MMw="}, {"decimal_texts": "true"}, None),
+        ("decimal(10,2)", {"scale": 99, "value": "fQ=="}, {}, None),
+        ("decimal(10,2)", {"a": 1}, {}, None),
         ("decimal(10,2)", "BOI=", {}, Decimal("12.50")),
         ("decimal(10,2)", "1234", {}, Decimal("-26588.24")),
         ("decimal(10,2)", "12.50", {"decimal_texts": "true"}, Decimal("12.50")),

@@ -17,7 +17,7 @@ from tussock.jobs.settings.pipeline import (
     pipeline_names,
 )
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.settings.tables import Runner
+from tussock.jobs.settings.tables import QualitySettings, Runner
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.settings.variables import substituted_in_sql
 
@@ -167,6 +167,10 @@ MISTAKES = {
     "two sinks of one name": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "u"',
         "publish: found two sinks named 'delta', expected another `name` for each sink",
+    ),
+    "a relation twice": (
+        MINIMAL + '[publish]\nto = "t"\nrelations = ["a", "b", "A"]',
+        "publish.relations: found 'a' twice, expected each relation once",
     ),
     "two sinks in one folder": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "t/"\nkind = "parquet"',
@@ -465,3 +469,13 @@ def test_a_quality_folder_that_cannot_be_read_is_an_error_and_an_empty_one_is_no
     for name in ("b.json", "a.json", "c.sql", "d.txt"):
         (folder / "quality" / name).touch()
     assert [file.name for file in (*quality.list_suites(), *quality.list_assertions())] == ["a.json", "b.json", "c.sql"]
+
+
+def test_hidden_files_are_no_suites(tmp_path: Path) -> None:
+    for name in ("orders.json", "._orders.json", "no_rows.sql", ".no_rows.sql"):
+        (tmp_path / name).touch()
+    settings = QualitySettings(tmp_path, tmp_path)
+    assert [path.name for path in (*settings.list_suites(), *settings.list_assertions())] == [
+        "orders.json",
+        "no_rows.sql",
+    ]

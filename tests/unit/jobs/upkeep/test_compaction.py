@@ -20,6 +20,7 @@ from tussock.jobs.upkeep.compaction import (
     TasksOpenError,
     compact_round,
     compact_store,
+    due_picks,
     run_here,
 )
 from tussock.statestore.hummock.compaction import MergePiece
@@ -72,7 +73,11 @@ def test_a_full_compaction_keeps_the_newest_epochs_rows_and_waits_for_others() -
     task = store.meta.open_compaction(store.everything_to_level_1(store.meta.read_latest()))
     with pytest.raises(TasksOpenError):
         compact_store(compactor, SMALL, full=True)
+    with pytest.raises(TasksOpenError):
+        due_picks(compactor, full=True)
     store.meta.close_compaction(task.id, "test")
+    (due,) = due_picks(compactor, full=True)
+    assert due.reason == "everything, on demand"
     (done,) = compact_store(compactor, SMALL, full=True)
     version = store.meta.read_latest()
     assert (done.outcome, sum(sst.rows for level in version.levels for sst in level)) == ("merged", 400)
