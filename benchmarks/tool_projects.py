@@ -219,12 +219,17 @@ class DbtProject(ToolProject):
         return sources, tables
 
     def run_tool(self, prepared: Prepared, *, is_first: bool) -> Spent:
-        names = [f"+{table.rpartition('/')[2]}" for table in prepared.tables.values()]
-        words = self._words("run", "--select", *names)
+        words = self._words("run", "--select", *self.select_models(prepared.tables))
         if not is_first:
             return self._run(self.folder, self.environment / "bin" / "dbt", *words)
         places = json.dumps({theirs: prepared.places[name] for theirs, name in prepared.sources.items()})
         return self._run(self.folder, self.environment / "bin" / "python", "-c", _FIRST_RUN, places, *words)
+
+    def select_models(self, tables: Mapping[str, str]) -> list[str]:
+        """Selectors of the models of some tables, and of those that they read. A table may have an alias."""
+        nodes = json.loads(self._manifest.read_text())["nodes"].values()
+        chosen = set(tables.values())
+        return [f"+{n['name']}" for n in nodes if f"{n['schema']}.db/{n.get('alias')}" in chosen]
 
     @property
     def _manifest(self) -> Path:

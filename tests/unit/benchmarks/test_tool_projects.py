@@ -59,6 +59,13 @@ def test_tables_of_dbt_are_models_that_are_not_views(tmp_path: Path) -> None:
     assert tables == {"marts.totals": "shop_marts.db/totals", "days": "shop.db/days"}
 
 
+def test_dbt_selects_models_by_their_names_and_not_by_their_aliases(tmp_path: Path) -> None:
+    project = dbt_project(tmp_path, node_of("model", "shop", "orders", "table") | {"alias": "orders_global"})
+    _, tables = project.list_tables(ForeignProject("dbt", "x", tmp_path, ()))
+    assert tables == {"orders_global": "shop.db/orders_global"}
+    assert project.select_models(tables) == ["+orders"]
+
+
 def test_a_source_of_dbt_is_read_from_a_folder_of_the_benchmark(tmp_path: Path) -> None:
     statement = "CREATE SOURCE raw (`id` bigint, `price` decimal(10, 2)) USING csv OPTIONS (path 'raw.csv')"
     place, source = dbt_project(tmp_path).place_source(Model("raw", "seed", PLACE, statement, Script.SOURCES))
