@@ -35,10 +35,14 @@ def only_anew(source: str) -> str:
 
 def with_other_columns(source: str, place: str) -> str:
     """The remedy if the columns of a relation no longer fit a source. `place`: where they are, as in "in the table"."""
+    return f"Restore the column {place}; or {anew_with_present_columns(source)}"
+
+
+def anew_with_present_columns(source: str) -> str:
+    """The remedy if a column cannot be restored."""
     return (
-        f"Restore the column {place}; or DROP SOURCE {source} (CASCADE also drops its readers), and create it with the "
-        "present columns, and its readers again. Until then the source is held, and views keep the rows that were "
-        "already read."
+        f"DROP SOURCE {source} (CASCADE also drops its readers), and create it with the present columns, and its "
+        "readers again. Until then the source is held, and views keep the rows that were already read."
     )
 
 

@@ -1,6 +1,6 @@
 """Errors of an Iceberg table that is read as a source."""
 
-from tussock.jobs.sources.errors import only_anew, with_other_columns
+from tussock.jobs.sources.errors import anew_with_present_columns, only_anew
 from tussock.statestore.errors import InputError
 
 
@@ -85,5 +85,6 @@ class IcebergSchemaChangedError(InputError):
         return (
             f"source {self.source!r}: snapshot {self.snapshot} of the Iceberg table {self.table}, column "
             f"{self.column!r}: found {self.finding}, expected {self.expected}. "
-            f"{with_other_columns(self.source, 'in the table')}"
+            "A column that is added again is another one, with another field id. "
+            f"{anew_with_present_columns(self.source)}"
         )

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
@@ -85,10 +85,14 @@ def shop_of_format(folder: Path, version: int) -> Shop:
     return shop
 
 
-def table_of(shop: Shop, relation: str) -> Table:
+def catalog_of(shop: Shop) -> Catalog:
     folder = shop.folder / "tables"
     properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
-    return load_catalog("tussock", type="sql", **properties).load_table(f"tussock.{relation}")
+    return load_catalog("tussock", type="sql", **properties)
+
+
+def table_of(shop: Shop, relation: str) -> Table:
+    return catalog_of(shop).load_table(f"tussock.{relation}")
 
 
 def rows_of(table: Table, **scan: Any) -> Rows:
@@ -312,6 +316,9 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
     shop.commit()
     with pytest.raises(TablesNotPublishedError, match=r"1 of 5 tables.*\n.*was changed in snapshot \d+ .append by"):
         shop.publish()
+    catalog_of(shop).drop_table("tussock.orders")
+    shop.publish()
+    check(shop)
 
 
 def test_files_that_java_names_in_its_own_form_are_followed_and_stay(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.iceberg.iceberg_errors import CatalogAwayError, MissingIcebergTableError, NoCatalogError
 from tussock.jobs.iceberg.table_files import LakeFile, TableFiles
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions, iceberg_files, parquet, snapshot_cuts
 from tussock.jobs.sources.describe import describe_source
@@ -49,6 +49,7 @@ from tussock.jobs.sources.iceberg_errors import (
 )
 from tussock.jobs.sources.parquet import Split
 from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
@@ -100,6 +101,14 @@ def reason(meta: MetaStore) -> str:
 
 def set_options(meta: MetaStore, lake: Path, **more: str) -> None:
     append(meta, SetSourceOptions("s", options_of(lake), options_of(lake, **more)))
+
+
+def make_anew(meta: MetaStore, lake: Path) -> None:
+    """Follow the remedy of a source whose history is gone: its view then equals the table."""
+    append(meta, Drop(RelationKind.SOURCE, "s", cascade=True), source(lake), COPY)
+    advance(meta)
+    there = catalog_in(lake).load_table(NAME).scan().to_arrow().to_pylist()
+    assert counted(rows(meta, "copy")) == counted([(row["id"], row["v"], row["p"]) for row in there])
 
 
 def advance(meta: MetaStore) -> None:
@@ -300,6 +309,7 @@ def test_an_expired_snapshot_holds_the_source(lake: Path, meta: MetaStore) -> No
     for said in (f"since snapshot {first.snapshot_id}", "that snapshot has expired", "DROP SOURCE s"):
         assert said in why
     assert rows(meta, "copy") == before
+    make_anew(meta, lake)
 
 
 def test_expired_snapshots_in_between_are_not_needed(lake: Path, meta: MetaStore) -> None:
@@ -330,6 +340,20 @@ def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(lak
     assert "has no table 'db.t'" in reason(meta)
     catalog.create_table(NAME, rows_of().schema).append(rows_of((7, 7.0, "x")))
     assert "was dropped and created again" in reason(meta)
+    make_anew(meta, lake)
+
+
+def test_a_column_that_is_dropped_and_added_again_is_another_one(lake: Path, meta: MetaStore) -> None:
+    table = catalog_in(lake).load_table(NAME)
+    with table.update_schema() as update:
+        update.delete_column("p")
+    with table.update_schema() as update:
+        update.add_column("p", StringType())
+    table.append(rows_of((3, 3.0, "c")))
+    why = reason(meta)
+    assert "no such column with the field id 3 (the table has id, v, p)" in why
+    assert "A column that is added again is another one, with another field id. DROP SOURCE s" in why
+    make_anew(meta, lake)
 
 
 def test_a_file_outside_of_the_table_holds_the_source(lake: Path, meta: MetaStore, tmp_path: Path) -> None:
