@@ -13,8 +13,23 @@ if TYPE_CHECKING:
     from tussock.jobs.postgres.connection import ServerFailure
 
 
+class LoginDeniedError(InputError):
+    """The Postgres server refuses the connection of a source's user."""
+
+    source: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.place} refuses the login: {self.reason}. The password comes from "
+            "PGPASSWORD, PGPASSFILE, a service file, or the option password '${env:NAME}'. Correct it or the option "
+            "user, or let the server admit the user (pg_hba.conf, GRANT CONNECT). Then run again."
+        )
+
+
 class DatabaseDeniedError(InputError):
-    """The Postgres server refuses the user of a source, or the user lacks a permission."""
+    """The user of a source lacks a permission in its Postgres database."""
 
     source: str
     place: str
@@ -24,10 +39,9 @@ class DatabaseDeniedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: {self.place} denies access: {self.reason}. The password comes from PGPASSWORD, "
-            "PGPASSFILE, a service file, or the option password '${env:NAME}'. The user needs to replicate and to "
+            f"source {self.source!r}: {self.place} denies access: {self.reason}. The user needs to replicate and to "
             f"read: `ALTER ROLE {self.user} REPLICATION`, `GRANT SELECT ON {self.table} TO {self.user}`. If policies "
-            f"hide rows of the table: `ALTER ROLE {self.user} BYPASSRLS`. The next run tries again."
+            f"hide rows of the table: `ALTER ROLE {self.user} BYPASSRLS`. Then run again."
         )
 
 
@@ -41,7 +55,7 @@ class DatabaseMissingError(InputError):
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: {self.place}: {self.reason}. Create it (a database: `createdb NAME`), or correct "
-            "the options of the source. The next run tries again."
+            "the options of the source, and run again."
         )
 
 
@@ -57,7 +71,7 @@ class MissingTableError(InputError):
         near = f"Tables there: {', '.join(self.near)}. " if self.near else ""
         return (
             f"source {self.source!r}: {self.place} has no table {self.table}, or this user may not see it. {near}"
-            "Correct the option table 'schema.name', or create the table. The next run tries again."
+            "Correct the option table 'schema.name', or create the table, and run again."
         )
 
 
@@ -289,9 +303,11 @@ def connection_error(
     source: str, place: str, user: str, table: str, err: "psycopg.Error"
 ) -> InputError | RetryableError:
     """Return the error of a connection that could not be opened."""
-    from tussock.jobs.postgres.connection import connect_failure, first_line
+    from tussock.jobs.postgres.connection import ServerFailure, connect_failure, first_line
 
-    return _error_of(connect_failure(err), source, place, user, table, first_line(err))
+    if (kind := connect_failure(err)) is ServerFailure.DENIED:
+        return LoginDeniedError(source, place, first_line(err))
+    return _error_of(kind, source, place, user, table, first_line(err))
 
 
 def _error_of(

@@ -829,7 +829,8 @@ NOT_RUN = {
         OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableItemError""",
     "The machine, the network or the bucket is at fault": """
         CannotPinError CatalogAccessError CatalogAwayError SinksNotPublishedError
-        DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError OpenTransactionsError
+        DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError LoginDeniedError
+        OpenTransactionsError
         SharedSlotError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaDeniedError KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError

@@ -32,6 +32,7 @@ from tussock.jobs.sources.errors import BadOptionError, CredentialInOptionError
 from tussock.jobs.sources.postgres_errors import (
     DatabaseDeniedError,
     DatabaseMissingError,
+    LoginDeniedError,
     LogLevelError,
     MissingTableError,
     NoIdentityError,
@@ -314,7 +315,7 @@ def changed(source: CreateSource, **options: str) -> CreateSource:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"password": "${env:WRONG}"}, DatabaseDeniedError, "password authentication failed"),
+        ({"password": "${env:WRONG}"}, LoginDeniedError, "password authentication failed"),
         ({"password": "${env:NO_SUCH}"}, MissingReferenceError, "NO_SUCH"),
         ({"password": "secret"}, CredentialInOptionError, "password"),
         ({"dbname": "nowhere"}, DatabaseMissingError, "nowhere"),
