@@ -45,6 +45,7 @@ from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import (
     Renamed,
     bare_query,
+    name_text,
     parts_of,
     relation_name,
     relation_text,
@@ -355,6 +356,9 @@ class _Reading:
             refusal = f"it reads its own rows, so only its incremental branch is compiled. {how_to_compile(node)}"
         if refusal:
             return replace(model, refusal=refusal)
+        if node.contract.enforced and materialized != "view" and node.columns:  # as dbt's tables with a contract
+            columns = ", ".join(map(name_text, node.columns))
+            sql = f"SELECT {columns} FROM (\n{sql}\n) AS model_subq"
         is_view = materialized == "view" and node.unique_id not in self.tested_views
         notes = [
             *(

@@ -578,3 +578,16 @@ def test_types_of_parquet_files_are_not_declared_anew(read: ReadChanged, tmp_pat
 
     options = DbtOptions(sources={"raw.customers": str(tmp_path / "customers.parquet")})
     assert "id bigint" in model_of(read(change, options), "raw.customers").statement
+
+
+def test_a_table_with_a_contract_has_the_columns_in_the_order_of_the_contract(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for name in ("order_totals", "stg_orders"):
+            node = manifest["nodes"][f"model.bakery.{name}"]
+            node["contract"] = {"enforced": True}
+            node["columns"] = {"total": {"name": "total"}, "order id": {"name": "order id"}}
+
+    project = read(change)
+    assert "AS\nSELECT total, `order id` FROM (\n" in model_of(project, "order_totals").statement
+    assert model_of(project, "order_totals").statement.endswith("\n) AS model_subq")
+    assert model_of(project, "staging.stg_orders").statement == model_of(read(), "staging.stg_orders").statement
