@@ -21,7 +21,7 @@ from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
-from tussock.jobs.quality.arrival import MissingFiles
+from tussock.jobs.quality.arrival import LateFiles, MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
@@ -59,6 +59,7 @@ class TroubleKind(StrEnum):
     SOURCE_UNLISTED = "source_unlisted"
     REJECTS = "rejects"
     FILES_MISSING = "files_missing"  # an interval has brought fewer files than pipeline.toml expects, or more
+    FILES_LATE = "files_late"  # they arrived after the run of their interval, so that no scheduled run takes them
     VIEW_PAUSED = "view_paused"
     VIEW_HELD_BACK = "view_held_back"
     SUITE_FAILED = "suite_failed"
@@ -151,6 +152,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the quality check's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
+    late: Sequence[LateFiles] = ()  # of the newest intervals, newest first
     statements: int = 0  # they wait in the log
     is_empty: bool = False  # no epoch is committed or open, and no statement waits
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
@@ -179,6 +181,7 @@ def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
         *_of_freshness(facts),
         *_of_epochs(facts),
         *_of_arrival(facts),
+        *_of_late_files(facts.late),
         *_of_publishing(facts),
         *_of_checks(facts),
         *(() if facts.branch else _of_shape(facts.shape)),  # compaction would copy the parent's rows into the branch
@@ -516,6 +519,26 @@ def _of_arrival(facts: HealthFacts) -> Iterator[Trouble]:
             what += f". Later intervals with another number of files than expected: {named}"
         about = f"source {source}"
         yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
+
+
+def _of_late_files(late: Sequence[LateFiles]) -> Iterator[Trouble]:
+    """Yield one trouble per source: for its oldest interval, with a list of the others."""
+    for source in dict.fromkeys(one.source for one in late):
+        first, *others = [one for one in reversed(late) if one.source == source]
+        start, end = first.interval.start, first.interval.end
+        files = "files" if len(first.files) > 1 else "a file"
+        what = (
+            f"has {files} that no scheduled run takes: {_list_names(first.files)}, for the interval from "
+            f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, which has run"
+        )
+        if others:
+            later = _list_names([f"{other.interval.start:%Y-%m-%d %H:%M}" for other in others])
+            what += f". Later intervals with such files: {later}"
+        do = (
+            f"Run the interval again: `tussock epoch --interval {start.isoformat()} {end.isoformat()}`, or clear its "
+            "run. A restatement of the interval also takes corrected and deleted files."
+        )
+        yield Trouble(TroubleKind.FILES_LATE, f"source {source}", what, do, wrong=False)
 
 
 def _of_publishing(facts: HealthFacts) -> Iterator[Trouble]:

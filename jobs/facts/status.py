@@ -21,7 +21,7 @@ from tussock.jobs.facts.units import UnitFacts, list_units
 from tussock.jobs.facts.verified import VerifiedFacts, read_verified
 from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, list_views
 from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, list_zones, zone_databases
-from tussock.jobs.quality.arrival import MissingFiles, missing_files, past_intervals
+from tussock.jobs.quality.arrival import LateFiles, late_files, missing_files, past_intervals
 from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.prices import Prices
@@ -30,6 +30,7 @@ from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.schedule import NO_TRIGGERS, RunSchedule, RunTriggers
 from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
+from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.epoch import time_of_ms
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -210,6 +211,9 @@ def _health_facts(
     seen_run = max(
         (at for at in (None if run is None else run.at, moment_if_any(version.epoch)) if at is not None), default=None
     )
+    past, ran_until = _past_intervals(version, settings, now), _ran_until(version, settings, run)
+    due = [one for one in past if one.end <= (ran_until or now)]
+    ended = due if ran_until is not None else []
     return HealthFacts(
         pipeline=settings.name,
         environment=settings.environment,
@@ -237,7 +241,8 @@ def _health_facts(
         inputs=inputs_by_relation(version.catalog) if version.held else {},
         statements=statements,
         is_empty=not version.epoch and not statements and barrier is None,
-        missing=_missing_files(meta, version, settings, run, now),
+        missing=missing_files(meta, version, settings.arrival, due, now),
+        late=_late_files(meta, version, sources, ended),
     )
 
 
@@ -249,25 +254,29 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
 _INTERVALS = 31  # the newest, whose files must have arrived
 
 
-def _missing_files(
-    meta: MetaStore, version: HummockVersion, settings: StatusSettings, run: RunFacts | None, now: datetime
-) -> list[MissingFiles]:
-    schedule, time_zone = settings.schedule, settings.time_zone
-    if not settings.arrival or schedule is None:
+def _past_intervals(version: HummockVersion, settings: StatusSettings, now: datetime) -> list[Interval]:
+    if settings.schedule is None:
         return []
-    ran_until = _ran_until(version, schedule, time_zone, run) or now
-    past = past_intervals(schedule, version.catalog.resolve_zone(time_zone), now, _INTERVALS)
-    return missing_files(meta, version, settings.arrival, [one for one in past if one.end <= ran_until], now)
+    return past_intervals(settings.schedule, version.catalog.resolve_zone(settings.time_zone), now, _INTERVALS)
 
 
-def _ran_until(version: HummockVersion, schedule: RunSchedule, time_zone: str, run: RunFacts | None) -> datetime | None:
-    """Return the end of the newest interval that has run; None if no run had an interval.
+def _late_files(
+    meta: MetaStore, version: HummockVersion, sources: Sequence[SourceFacts], ended: Sequence[Interval]
+) -> list[LateFiles]:
+    waiting = {one.source for one in sources if one.waiting_files and not one.held}
+    return late_files(meta, version, waiting, ended) if waiting and ended else []
+
+
+def _ran_until(version: HummockVersion, settings: StatusSettings, run: RunFacts | None) -> datetime | None:
+    """Return the end of the newest interval that has run; None if no run had an interval, or without a schedule.
 
     A scheduler that stands still is another trouble (`overdue`).
     """
+    if (schedule := settings.schedule) is None:
+        return None
     ends = [] if run is None or run.interval is None else [datetime.fromisoformat(run.interval[1])]
     moment_of_store = time_of_micros(version.moment)
-    if version.by_intervals and moment_of_store > Ticks(schedule.cron, time_zone).first_tick(schedule.start):
+    if version.by_intervals and moment_of_store > Ticks(schedule.cron, settings.time_zone).first_tick(schedule.start):
         ends.append(moment_of_store)
     return max(ends, default=None)
 

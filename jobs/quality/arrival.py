@@ -9,6 +9,8 @@ Two places use them:
 - A run of an interval, and the health of the pipeline, look for missing files (`missing_files`). A file that lies in
   the source's place has arrived, taken or not.
 
+The health also names late files (`late_files`), with and without a rule: no scheduled run takes them.
+
 The epochs of one run count together as an interval. Epochs without a scheduler's run count together, too. A restatement
 belongs to the epoch that took the file, so that a repaired file heals its interval.
 """
@@ -109,6 +111,47 @@ class MissingFiles:
 
     def __str__(self) -> str:
         return f"source {self.source} {self.what}."
+
+
+@dataclass(frozen=True, slots=True)
+class LateFiles:
+    """Files of a source for an interval that arrived after its run."""
+
+    source: str
+    interval: Interval
+    files: tuple[str, ...]
+
+
+def late_files(
+    meta: MetaStore, version: HummockVersion, sources: Collection[str], intervals: Sequence[Interval]
+) -> list[LateFiles]:
+    """Return the waiting files of these intervals, per source with the interval in its path.
+
+    A source that cannot be listed is omitted: it is held.
+
+    Args:
+        sources: names; the others are not listed.
+        intervals: whose runs have ended.
+
+    Cost: one listing per source, and `named_by_interval`.
+    """
+    late: list[LateFiles] = []
+    for relation in version.catalog.live_relations():
+        statement = source_of(relation)
+        if statement is None or relation.name not in sources or not has_interval(statement.options.get("path", "")):
+            continue
+        taken = open_table(meta.objects, version, relation.state_tables[0])
+        try:
+            waiting = [item.name for item in reader_of(statement).waiting(statement, taken)]
+        except (InputError, RetryableError):
+            continue
+        by_interval = named_by_interval(statement.options["path"], statement.options, waiting, intervals)
+        late += [
+            LateFiles(relation.name, interval, tuple(files))
+            for interval, files in zip(intervals, by_interval, strict=True)
+            if files
+        ]
+    return late
 
 
 def require_sources(rules: Mapping[str, ArrivalRule], catalog: Catalog) -> None:

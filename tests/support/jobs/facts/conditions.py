@@ -22,7 +22,7 @@ from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
-from tussock.jobs.quality.arrival import MissingFiles
+from tussock.jobs.quality.arrival import LateFiles, MissingFiles
 from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import DeltaSettings
@@ -103,6 +103,12 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         TroubleKind.FILES_MISSING: {
             "missing": (
                 MissingFiles("orders", Interval(AT - timedelta(days=1), AT), (), 1, 1, AT + timedelta(minutes=5)),
+            )
+        },
+        TroubleKind.FILES_LATE: {
+            "late": (
+                LateFiles("orders", Interval(AT - timedelta(days=1), AT), ("day=30/a.csv",)),
+                LateFiles("orders", Interval(AT - timedelta(days=2), AT - timedelta(days=1)), ("a.csv", "b.csv")),
             )
         },
         TroubleKind.VIEW_PAUSED: _view(facts, state=ViewState.PAUSED, reason="division by zero in row k=1", since=AT),

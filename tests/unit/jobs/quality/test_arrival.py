@@ -19,6 +19,7 @@ from tests.unit.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import check_here, verdict
@@ -27,6 +28,7 @@ from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_inte
 from tussock.jobs.quality.record import Failure, QualityVerdict, ViewQuality, remedies
 from tussock.jobs.reading.intake import read_intakes
 from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.schedule import RunSchedule
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
@@ -71,6 +73,28 @@ def test_a_day_without_its_file_fails_after_its_deadline_and_is_healed_by_the_fi
     files(data, 2)
     assert day(shop, 2)[0] == 0
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
+
+
+def test_late_files_are_named_until_the_printed_command_takes_them(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\n')
+    files(data, 1, 4, 5)
+    assert all(day(shop, number)[0] == 0 for number in (1, 2, 3, 4))
+    assert "no scheduled run takes" not in shown_status(shop), "the run of the fifth day will take its file"
+    files(data, 2, 3)
+    shown = shown_status(shop)
+    assert "source events has a file that no scheduled run takes" in shown, shown
+    assert "/2026-01-02.parquet, for the interval from 2026-01-02 00:00 to 2026-01-03 00:00, which has run" in shown
+    assert "Later intervals with such files: 2026-01-03 00:00" in shown
+    for _ in range(2):
+        shown = shown_status(shop)
+        (command,) = [c for c in commands_in(shown) if c[0] == "epoch"] or pytest.fail(shown)
+        assert shop.run(*command)[0] == 0
+    assert "no scheduled run takes" not in shown_status(shop)
+    assert sum(source.taken_files for source in list_sources(open_meta(f"{shop.folder}/store"))) == 4
+
+
+def shown_status(shop: Shop) -> str:
+    return " ".join(shop.run("status", "--pipeline", "shop")[1].split())
 
 
 def test_a_deadline_is_shown_in_the_zone_of_its_interval() -> None:
