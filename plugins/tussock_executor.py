@@ -38,6 +38,7 @@ LIBRARIES = (
     "pyarrow.json",
     "pyarrow.parquet",
     "tomllib",
+    "xml.parsers.expat",
     "xxhash",
 )
 """Libraries that tasks import. A fork loses the threads of a library; these libraries start theirs again there."""

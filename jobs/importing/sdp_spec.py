@@ -17,13 +17,13 @@ from itertools import takewhile
 from pathlib import Path
 
 from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.sdp_words import ZONE_SETTING
 from tussock.jobs.settings.user_files import text_of
 from tussock.statestore.extras import extras_named
 
 SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 _ENDINGS = (".sql", ".py")
-_ZONE = "spark.sql.session.timezone"
 _DEFAULTS = {"spark.sql.ansi.enabled": "true", "spark.sql.casesensitive": "false"}
 #: Settings of Spark SQL on which no row depends: speed, files, catalogs.
 _WITHOUT_EFFECT = re.compile(
@@ -128,9 +128,9 @@ def _patterns_of(path: Path, document: Mapping[str, object]) -> list[str]:
 
 def remedy_of_setting(key: str, value: str) -> str:
     """How to replace a setting of Spark on which rows depend. Empty for others, and for the values of a pipeline."""
-    if key.lower() == _ZONE and value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z"):
+    if key.lower() == ZONE_SETTING and value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z"):
         return f'add time_zone = "{value}" to pipeline.toml before the store is created'
-    if key.lower() == _ZONE or not key.startswith("spark.sql.") or _WITHOUT_EFFECT.fullmatch(key) is not None:
+    if key.lower() == ZONE_SETTING or not key.startswith("spark.sql.") or _WITHOUT_EFFECT.fullmatch(key) is not None:
         return ""
     if _DEFAULTS.get(key.lower()) == value.lower():
         return ""

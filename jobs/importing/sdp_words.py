@@ -48,6 +48,10 @@ class Violation(StrEnum):
     FAIL = "fail"  # the update fails
 
 
+ZONE_SETTING = "spark.sql.session.timezone"
+"""The key that `SET TIME ZONE` sets, in lower case, as keys are compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """A condition on the rows of a dataset."""
@@ -366,7 +370,7 @@ def _read_changes(cursor: Cursor, target: tuple[str, ...]) -> ChangesWords:
 
 def _read_setting(cursor: Cursor) -> SettingWords:
     if cursor.accept("TIME", "ZONE"):
-        return SettingWords("spark.sql.session.timeZone", cursor.next("a time zone").value())
+        return SettingWords(ZONE_SETTING, cursor.next("a time zone").value())
     rest = cursor.source.text[cursor.offset :]
     key, _, value = rest.partition("=")
     return SettingWords(key.strip().strip("`"), value.strip().strip("'\""))

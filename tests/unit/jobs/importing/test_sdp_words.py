@@ -4,6 +4,7 @@ import pytest
 
 from tussock.jobs.importing.sdp_words import (
     NOTE_ON_RIGHTS,
+    ZONE_SETTING,
     AppendWords,
     ChangesWords,
     DatasetKind,
@@ -178,4 +179,4 @@ def test_clauses_that_change_what_readers_see_are_found(head: str, generated: st
 
 def test_the_time_zone_is_a_setting() -> None:
     words = read_file_words("SET TIME ZONE 'Europe/Oslo'; SET x = 1")
-    assert words == [SettingWords("spark.sql.session.timeZone", "Europe/Oslo"), SettingWords("x", "1")]
+    assert words == [SettingWords(ZONE_SETTING, "Europe/Oslo"), SettingWords("x", "1")]

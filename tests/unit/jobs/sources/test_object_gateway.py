@@ -101,6 +101,7 @@ def test_a_crowd_of_strangers_keeps_no_reader_out(store: ObjectStore, monkeypatc
 
 
 def test_strangers_print_nothing(store: ObjectStore, capfd: pytest.CaptureFixture[str]) -> None:
+    of_other_tests = set(threading.enumerate())
     url = urlsplit(ObjectGateway("127.0.0.1", "127.0.0.1").url(store, "a é.csv.gz"))
     for sent in (b"GET /web", b"GET http://[::1 HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", bytes(70_000)):
         with socket.create_connection((url.hostname, url.port), 10) as stranger:
@@ -109,7 +110,11 @@ def test_strangers_print_nothing(store: ObjectStore, capfd: pytest.CaptureFixtur
             if sent.endswith(b"\n"):
                 assert b" 403 " in stranger.recv(100)
     assert request(url.geturl(), "op=OPEN&data=true")[1] == CONTENT
-    eventually("all are gone", lambda: not any("process_request" in t.name for t in threading.enumerate()))
+
+    def are_gone() -> bool:
+        return not any("process_request" in t.name for t in threading.enumerate() if t not in of_other_tests)
+
+    eventually("all are gone", are_gone)
     assert capfd.readouterr().err == ""
 
 
