@@ -66,7 +66,7 @@ def test_put_if_absent_creates_once_and_recognises_its_own_bytes(any_store: Obje
 
 
 def test_exactly_one_of_eight_threads_racing_for_a_name_wins(any_store: ObjectStore) -> None:
-    threads, rounds = 8, 50
+    threads, rounds = 8, 10
     start = threading.Barrier(threads)
 
     def race(writer: int) -> list[bool]:
