@@ -17,7 +17,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.jobs.wire.epoch_task import FragmentReport, HotKeyFound
 from tussock.statestore.meta.barrier import Barrier, MutationKind
-from tussock.statestore.meta.catalog import Catalog, Hold, shown_name
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Hold, shown_name
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from tussock.statestore.meta.version import HummockVersion
 
@@ -112,7 +112,7 @@ def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
 def row_counts(
     reports: Iterable[FragmentReport], plan: Schedule, others: Mapping[str, RowCounts] | None
 ) -> dict[str, RowCounts] | None:
-    """Sum the rows of each relation with reports.
+    """Sum the rows of each relation with reports, by name. Internal views come last, as people look for their own.
 
     `others`: counts of relations that did not run; None: they were not counted, so no counts are complete.
     """
@@ -126,7 +126,7 @@ def row_counts(
         net = (before.net or 0) + report.net
         sums = before.rows_in + report.rows_in, before.rows_out + put_out, net, before.matched + report.matched
         rows[names[report.fragment]] = RowCounts(*sums)
-    return dict(sorted({**others, **rows}.items()))
+    return dict(sorted({**others, **rows}.items(), key=lambda counted: (counted[0].startswith(INTERNAL), counted[0])))
 
 
 def unit_work(
