@@ -317,11 +317,11 @@ def _error_of(
 
     match kind:
         case ServerFailure.AWAY | ServerFailure.BEATEN:
-            away = f"{place} does not answer: {reason}. Check the host, the port and the server"
-            return SourceAwayError(source, "", f"{away}. The source waits, and the next run tries again")
-        case ServerFailure.LOCKED:
-            text = f"{place}: {reason}. Another session uses the slot. The source waits, and the next run tries again"
+            # CREATE SOURCE raises it too, so the text says nothing of a next run
+            text = f"{place} does not answer: {reason}. Check the host, the port and the server"
             return SourceAwayError(source, "", text)
+        case ServerFailure.LOCKED:
+            return SourceAwayError(source, "", f"{place}: {reason}. Another session uses the slot: end it, or wait")
         case ServerFailure.DENIED:
             return DatabaseDeniedError(source, place, reason, user, table)
         case ServerFailure.MISSING:
