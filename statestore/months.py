@@ -7,6 +7,8 @@
 Other code would read the kept representation as seconds, so tables are converted whenever they leave or enter.
 """
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,12 +104,21 @@ def interval_texts(array: pa.Array) -> pa.Array | None:
 
 def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
     """Format one kept value for people."""
-    if not holds_months(column.type):
-        try:
-            return column[row].as_py()
-        except (OverflowError, ValueError):
-            return _not_in_python(column[row])
-    return format_given_value(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
+    value = column[row]
+    if holds_months(column.type):
+        value = given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0]
+    try:
+        return format_given_value(value.as_py())
+    except (OverflowError, ValueError):
+        return _not_in_python(value)
+
+
+def shown_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The given values of a column for people. Texts stand for values that Python lacks, as in `shown_at`."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [shown_at(column, row) for row in range(len(column))]
 
 
 def _not_in_python(value: pa.Scalar) -> str:
@@ -118,7 +129,8 @@ def _not_in_python(value: pa.Scalar) -> str:
     if pa.types.is_date32(value.type):
         return str(np.datetime64(value.value, "D"))
     if pa.types.is_timestamp(value.type):
-        return str(np.datetime64(value.value, value.type.unit)).replace("T", " ")
+        zone = "" if value.type.tz is None else "+00:00"
+        return str(np.datetime64(value.value, value.type.unit)).replace("T", " ") + zone
     return f"a value of type {value.type} with a date before year 1 or after year 9999, or a text that is not UTF-8"
 
 

@@ -38,9 +38,11 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.requests import CountsRequests, Requests
 from tussock.statestore.progress import Progress, no_progress
 from tussock.statestore.table.row_pairs import RowPairs
+from tussock.statestore.vnode import null_mask
 from tussock.statestore.zones import RuledZone, local_micros
 
 SAMPLES = 5
+_DAY_MICROS = 86_400_000_000
 
 Mask = npt.NDArray[np.bool_]
 
@@ -275,7 +277,9 @@ def _days_of(values: pa.ChunkedArray, zone: RuledZone) -> Counter[int | None]:
     if pa.types.is_timestamp(array.type):
         micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
         local = convert_micros(micros, zone, local_micros) if array.type.tz is not None else micros
-        days = pc.floor(pc.divide(local.cast(pa.float64(), safe=False), 86_400e6)).cast(pa.int64())
+        # In integers: a double would round the last moments of a day in 9999 up to the next day.
+        whole = local.fill_null(0).to_numpy() // _DAY_MICROS
+        days = pa.array(whole, mask=null_mask(local))
     else:
         days = array.cast(pa.int32()).cast(pa.int64())
     counted = pc.value_counts(days).to_pylist()

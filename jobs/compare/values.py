@@ -56,7 +56,7 @@ def _find_beyond(left: pa.Array, right: pa.Array, tolerance: float) -> Mask:
     elif is_nested(left.type):
         beyond = _find_lists_beyond(as_list(left), as_list(right), tolerance)
     elif _is_number(left.type):
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             x, y = (_to_doubles(side) for side in (left, right))
             near = np.abs(x - y) <= tolerance * np.maximum(np.abs(x), np.abs(y))
         beyond = _find_plain_apart(left, right) & ~(near & np.isfinite(x) & np.isfinite(y))
@@ -83,7 +83,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
-    return np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False), np.float64)
+    doubles = array.cast(pa.float64(), safe=False)  # a safe cast raises for integers above 2^53
+    return np.asarray(pc.fill_null(doubles, 0.0).to_numpy(zero_copy_only=False), np.float64)
 
 
 def _to_mask(values: pa.BooleanArray) -> Mask:

@@ -28,6 +28,7 @@ from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import INTERNAL, Relation, RelationKind
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.months import shown_values
 from tussock.statestore.objectstore.base import ObjectStore
 
 _HEADER = re.compile(r"--[ \t]*(?P<name>\w+)[ \t]*:[ \t]*(?P<value>.*?)[ \t]*$")
@@ -174,4 +175,5 @@ def _inputs(relations: Mapping[str, Relation], view: Relation) -> tuple[str, ...
 
 
 def _shown(rows: pa.Table) -> list[dict[str, str]]:
-    return [{name: str(value) for name, value in row.items()} for row in rows.to_pylist()]
+    names, columns = rows.column_names, [shown_values(column) for column in rows.columns]
+    return [{name: str(value) for name, value in zip(names, row, strict=True)} for row in zip(*columns, strict=True)]

@@ -38,6 +38,7 @@ from tussock.jobs.quality.text import item_text
 from tussock.jobs.reading.reader import scan_relation
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.months import shown_values
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 
@@ -66,13 +67,28 @@ class WrongRows:
         """Return the values of some columns in the first rows."""
         return list(zip(*(_python_values(self.sample[column].slice(0, most)) for column in columns), strict=True))
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the first rows, by column."""
+        names, count = self.sample.column_names, self.sample.num_rows
+        return [dict(zip(names, row, strict=True)) for row in self.values(names, count)]
+
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return values as Spark collects them: an instant becomes a naive time in this process's time zone."""
-    values: list[Any] = column.to_pylist()
+    """Return values as Spark collects them: an instant becomes a naive time in this process's time zone.
+
+    Texts stand for values that Python lacks, also in its time zone.
+    """
+    values = shown_values(column)
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return [None if at is None else at.astimezone().replace(tzinfo=None) for at in values]
+        return [_local_time(at) if isinstance(at, datetime) else at for at in values]
     return values
+
+
+def _local_time(at: datetime) -> datetime | str:
+    try:
+        return at.astimezone().replace(tzinfo=None)
+    except OverflowError:
+        return str(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +203,7 @@ class ViewMetrics:
             case "unexpected_rows_query.row_count":
                 return part.unexpected[without_end(arguments["unexpected_rows_query"])].count
             case "unexpected_rows_query.table":
-                return part.unexpected[without_end(arguments["unexpected_rows_query"])].sample.to_pylist()
+                return part.unexpected[without_end(arguments["unexpected_rows_query"])].rows()
         family, _, detail = name.rpartition(".")
         if detail == "filtered_row_count":
             return part.judged_rows(domain)
@@ -358,6 +374,8 @@ class MeasureReader:
         numbers = self._row(condition)
         if any(numbers[number.column] is None and _is_overflow(number, numbers) for number in needs.numbers):
             return "a sum or mean exceeds its type"
+        if any(numbers[number.column] is _NOT_IN_PYTHON for number in needs.numbers):
+            return "its date is outside of the years 1 to 9999"
         return ""
 
     def _is_unique(self, duplicates: Duplicates) -> bool:
@@ -376,7 +394,8 @@ class MeasureReader:
 
     def _row(self, condition: str) -> Mapping[str, Any]:
         if condition not in self._numbers:
-            (self._numbers[condition],) = self._table(numbers_view(self.view.name, condition)).to_pylist()
+            row = self._table(numbers_view(self.view.name, condition))
+            self._numbers[condition] = {name: _number_in(row[name]) for name in row.column_names}
         return self._numbers[condition]
 
     def _part(self, condition: str, answered: Sequence[AnsweredItem]) -> MeasuredRows:
@@ -453,6 +472,18 @@ def duplicate_rows(empty: pa.Table, chunks: Iterator[pa.Table], columns: Sequenc
     values = pa.concat_tables(sample)
     names = [repeated_column(place) for place in range(len(columns))]
     return WrongRows(count, values.select(names).rename_columns(list(columns)))
+
+
+_NOT_IN_PYTHON = object()
+"""Stands for a date that Python lacks."""
+
+
+def _number_in(column: pa.ChunkedArray) -> Any:
+    """Return the value of a column with one row."""
+    try:
+        return column[0].as_py()
+    except (OverflowError, ValueError):
+        return _NOT_IN_PYTHON
 
 
 def _is_overflow(number: Number, numbers: Mapping[str, Any]) -> bool:

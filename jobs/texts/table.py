@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.jobs.settings.terminal import pad_cell, terminal_width
-from tussock.statestore.months import format_given_value
+from tussock.statestore.months import format_given_value, shown_values
 from tussock.statestore.types import VARIANT
 from tussock.statestore.zones import tzinfo_of
 
@@ -34,16 +34,18 @@ def cell_texts(table: pa.Table, time_zone: str) -> list[list[str | None]]:
     """The text of each cell, by column; None for NULL. Instants are in `time_zone`, with their offset."""
     zone = tzinfo_of(time_zone)
     return [
-        [None if value is None else _cell_text(value, column.type, zone) for value in column.to_pylist()]
+        [None if value is None else _cell_text(value, column.type, zone) for value in shown_values(column)]
         for column in table.columns
     ]
 
 
 def _cell_text(value: Any, kind: pa.DataType, zone: tzinfo) -> str:
+    if isinstance(value, str):  # also for a value that Python lacks
+        return value
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return str(_to_zone(value, zone))
     if kind != VARIANT:
-        return value if isinstance(value, str) else _value_text(value, zone)
+        return _value_text(value, zone)
     from pyspark.sql.types import VariantVal  # a slow import that few tables need
 
     return str(VariantVal(**value))

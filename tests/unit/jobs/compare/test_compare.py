@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -133,3 +134,31 @@ def test_numbers_within_the_tolerance_are_equal(near: tuple[Session, Session]) -
     assert {v.name: (v.missing, v.added, v.changed) for v in exact.views} == {"keyed": (0, 0, 8), "bag": (8, 8, 0)}
     assert not one.diff(other=other.meta.objects.uri, tolerance=1e-9).differs
     assert one.diff(other=other.meta.objects.uri, tolerance=1e-15).differs
+
+
+#: The last and the first moment of each of these days, also of days whose microseconds no double can hold.
+DAYS = ("0001-01-01", "1969-12-31", "1970-01-01", "2026-02-28", "9999-12-31", "10000-01-01")
+
+
+def test_integers_beyond_doubles_and_the_last_moments_of_a_day_are_compared_exactly(tmp_path: Path) -> None:
+    fields = Field("k", "int"), Field("n", "bigint"), Field("many", "array<bigint>"), Field("at", "timestamp_ntz")
+    micros = [int(np.datetime64(day, "us").astype(np.int64)) + more for day in DAYS for more in (0, 86_399_999_999)]
+    sides = []
+    for name, by in (("one", 0), ("other", 1 << 56)):
+        session = Session(str(tmp_path / name), runner="local", workers=1)
+        append(session.meta, CreateTable("t", fields, (0,)))
+        numbers = [(1 << 60) + by + place for place in range(len(micros))]
+        arrays = [
+            pa.array(range(len(micros)), pa.int32()),
+            pa.array(numbers),
+            pa.array([[number] for number in numbers]),
+            pa.array(micros).cast(pa.timestamp("us")),
+        ]
+        session.insert("t", pa.table(arrays, names=[field.name for field in fields]))
+        session.flush()
+        sides.append(session)
+    with sides[0] as one, sides[1] as other:
+        (view,) = one.diff(other=other.meta.objects.uri, tolerance=1e-9).views
+        assert [(day.day, day.changed) for day in view.days] == [(day, 2) for day in DAYS]
+        assert [(column.name, column.rows) for column in view.columns] == [("n", 12), ("many", 12)]
+        assert not one.diff(other=other.meta.objects.uri, tolerance=0.1).differs

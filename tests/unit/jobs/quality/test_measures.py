@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.jobs.quality.measures import FILLED, GREATER, ITEMS, MEAN, UNIQUE, expectation, pipeline_in, where
+from tests.support.memory_store import MemoryObjectStore
 from tests.support.names import QUICK
 from tussock.jobs.operations.deploy import derive_measures
+from tussock.jobs.quality.assertions import _shown
 from tussock.jobs.quality.expectations import ROWS, Number, find_needs
 from tussock.jobs.quality.measured import (
     MeasuredRows,
+    MeasureReader,
     ViewMetrics,
     WrongRows,
     _is_overflow,
@@ -30,6 +34,7 @@ from tussock.jobs.quality.suite import QualitySuiteError, Suite, read_suite
 from tussock.jobs.quality.suite_runs import SuiteRuns
 from tussock.jobs.quality.valid_suite import require_valid
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.meta.settings import StoreSettings, initial_version
 from tussock.statestore.types import arrow_type
 
 
@@ -45,6 +50,45 @@ def test_a_value_that_half_of_a_large_view_holds_is_sampled_and_not_written_out(
     rows = pa.table({"c0": ["a", "b"], "rows": [10**12, 2]})
     wrong = duplicate_rows(rows.slice(0, 0), iter([rows]), ["code"])
     assert (wrong.count, wrong.sample.to_pylist()) == (10**12 + 2, [{"code": "a"}] * SAMPLE_KEYS)
+
+
+#: 10000-01-01, which Spark's types hold and Python's do not, and the last instants of 9999.
+FAR = {
+    "at": pa.array([2_932_897], pa.int32()).cast(pa.date32()),
+    "seen": pa.array([253_402_300_799_000_000]).cast(pa.timestamp("us", "UTC")),
+}
+
+
+def test_dates_that_python_lacks_are_shown_as_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        wrong = WrongRows(1, pa.table(FAR))
+        shown = {"at": "10000-01-01", "seen": "9999-12-31 23:59:59+00:00"}
+        assert wrong.rows() == [shown]
+        assert wrong.values(["at"], 5) == [("10000-01-01",)]
+        assert _shown(pa.table(FAR)) == [shown]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_an_extreme_that_python_lacks_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [expectation(f"expect_column_{kind}_to_be_between", column="at", min_value="2024-01-01") for kind in ENDS]
+    columns = ColumnSpec("at", "date"), ColumnSpec("n", "int")
+    view = Relation(1, "kept", RelationKind.VIEW, columns, msgspec.Raw(b"{}"))
+    wanted = find_measures(Suite("kept", Path("kept.json"), tuple(items), None, False, "", ""), view)
+    sqls = wanted.parts[""].numbers
+    numbers = {number.column: FAR["at"] if number.kind == "max" else pa.array([3]) for number in sqls}
+    monkeypatch.setattr(MeasureReader, "_is_maintained", lambda *_: True)
+    monkeypatch.setattr(MeasureReader, "_table", lambda *_: pa.table(numbers))
+    reader = MeasureReader(MemoryObjectStore(), initial_version(StoreSettings(1, 8, 2, "UTC")), {}, view, 1)
+    _, answered, reasons = reader.read(wanted)
+    assert [item["type"] for item in answered] == [items[1]["type"]]
+    assert list(reasons.values()) == ["its date is outside of the years 1 to 9999"]
+
+
+ENDS = ("max", "min")
 
 
 def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:

@@ -45,3 +45,15 @@ def test_values_inside_of_others_are_shown_as_in_a_column_of_their_type() -> Non
     table = pa.table({"s": [{"at": at, "price": Decimal("1.50"), "text": "x\ny", "none": None}], "m": days})
     shown = "{'at': 2024-01-02 04:04:05+01:00, 'price': 1.50, 'text': 'x\\ny', 'none': NULL}  [('k', 2024-01-02)]"
     assert text_table(table, "Europe/Berlin").splitlines()[1] == shown
+
+
+def test_dates_and_instants_that_python_lacks_are_shown() -> None:
+    days = pa.array([2_932_897, 0, None], pa.int32()).cast(pa.date32())
+    instants = pa.array([253_402_300_800_000_000, 0, None]).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"day": days, "at": instants, "at_local": instants.cast(pa.timestamp("us"))})
+    lines = text_table(table, "Asia/Tokyo").splitlines()
+    assert lines[1].split() == [
+        *("10000-01-01", "10000-01-01", "00:00:00.000000+00:00", "10000-01-01", "00:00:00.000000"),
+    ]
+    assert lines[2].split() == ["1970-01-01", "1970-01-01", "09:00:00+09:00", "1970-01-01", "00:00:00"]
+    assert lines[3].split() == ["NULL"] * 3
