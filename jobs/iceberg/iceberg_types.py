@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import partition_column
@@ -109,6 +110,26 @@ def name_in_file(field_id: int, fields: Iterable[pa.Field], mapped: Sequence["Ma
     """Return the name of a top-level column in a data file; None if the file lacks it."""
     there = _fields_by_id(fields, mapped).get(field_id)
     return None if there is None else str(there[0].name)
+
+
+def read_columns(file: pq.ParquetFile, columns: Sequence[tuple[int, str, pa.DataType]]) -> pa.Table:
+    """Read columns of a data file by their field ids; a column that the file lacks is NULL.
+
+    Names in a file may differ from those of the table: Java writes "a_x20b" for "a b", also inside of structs.
+
+    Args:
+        columns: the field id of each, and the name and the type to return. Struct fields match by position.
+    """
+    stored = {field_id: field.name for field_id, (field, _) in _fields_by_id(file.schema_arrow, ()).items()}
+    rows = file.read(columns=[stored[field_id] for field_id, *_ in columns if field_id in stored])
+    return pa.table(
+        {
+            name: relabel_column(rows[stored[field_id]], kind)
+            if field_id in stored
+            else pa.nulls(file.metadata.num_rows, kind)
+            for field_id, name, kind in columns
+        }
+    )
 
 
 def _stored_text(kind: "IcebergType", field: pa.Field, mapped: Sequence["MappedField"]) -> str:

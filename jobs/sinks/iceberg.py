@@ -13,7 +13,8 @@ Other programs may compact a table: a snapshot with the operation `replace`. The
 and the locator follows. A snapshot of another program that changes rows is an error.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +36,7 @@ from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.iceberg.catalogs import CatalogAddress
 from tussock.jobs.iceberg.deletion_vectors import vector_of
 from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
+from tussock.jobs.iceberg.iceberg_types import read_columns
 from tussock.jobs.iceberg.object_io import properties_in
 from tussock.jobs.iceberg.row_delta import FileChanges, KnownTransaction, RewrittenFiles, RowDelta
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
@@ -88,6 +90,7 @@ _EPOCH, _DIGEST, _STORE, _LOCATOR, _KEY = (
     "tussock.key",
 )
 _TAG = "tussock-epoch-"
+_EPOCH_TAG = re.compile(rf"{_TAG}(\d+)")  # users may have tags such as tussock-epoch-12-audited
 _NO_RETRIES = {"commit.retry.num-retries": "0"}  # see row_delta.py
 _MODES = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
 _DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
@@ -231,6 +234,7 @@ class IcebergSink:
         own = self._own_snapshot(table)
         fits = (
             columns_fit(table, self._outline)
+            and _written_ids(table, own.snapshot) == {field.field_id for field in table.schema().fields}
             and partitions_of(table) == self._partitions
             and own.property_of(_KEY) == self._key_text
         )
@@ -430,10 +434,9 @@ class IcebergSink:
 
     def _read_keys(self, piece: LakePiece) -> pa.Table:
         """Read the keys of a data file's rows. Requires: the key is visible."""
-        rows = self._read_file(piece.file.path, list(self._key_names or ()))
-        types = [arrow_type(part.type) for part in self._key]
-        columns = [column.cast(kind) for column, kind in zip(rows.columns, types, strict=True)]
-        return pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else rows
+        kinds = [arrow_type(part.type) for part in self._key]
+        rows = self._read_columns(piece.file.path, list(zip(self._key_names or (), kinds, strict=True)))
+        return rows.rename_columns([f"k{place}" for place in range(rows.num_columns)])
 
     def _locate_file(self, edit: LocatorEdit, piece: LakePiece) -> int:
         """Add a data file to a locator. Returns its live rows."""
@@ -452,7 +455,7 @@ class IcebergSink:
             if delete.is_vector:
                 dead |= self._read_vectors(delete)
                 continue
-            rows = self._read_file(delete.path, None)
+            rows = self._read_file(delete.path)
             named = rows["pos"].filter(pc.equal(rows["file_path"], piece.file.path))
             dead |= BitMap64(named.to_numpy())
         return dead
@@ -462,10 +465,17 @@ class IcebergSink:
             file.seek(delete.offset)
             return vector_of(file.read(delete.length))
 
-    def _read_file(self, path: str, columns: list[str] | None) -> pa.Table:
-        """Read columns of a data file of the table; None: all."""
+    def _read_file(self, path: str) -> pa.Table:
+        """Read a file of the table."""
         with self._open_file(path) as file:
-            return pq.ParquetFile(file).read(columns=columns)
+            return pq.ParquetFile(file).read()
+
+    def _read_columns(self, path: str, columns: Iterable[tuple[str, pa.DataType]]) -> pa.Table:
+        """Read columns of a data file, by their names in the table and the types to return."""
+        assert self._table is not None
+        ids = {field.name: field.field_id for field in self._table.schema().fields}
+        with self._open_file(path) as file:
+            return read_columns(pq.ParquetFile(file), [(ids[name], name, kind) for name, kind in columns])
 
     def _open_file(self, path: str) -> pa.NativeFile:
         """Open a file of the table. Raises ForeignTableError if it is elsewhere."""
@@ -523,7 +533,7 @@ class IcebergSink:
         return len(chosen), len(new)
 
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray, schema: pa.Schema) -> RowsWithKeys:
-        rows = self._read_file(file.path, schema.names).cast(schema)
+        rows = self._read_columns(file.path, zip(schema.names, schema.types, strict=True)).cast(schema)
         if file.deleted:
             dead = pa.array(file.deleted.to_array(), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(pa.array(np.arange(rows.num_rows)), value_set=dead)))
@@ -537,8 +547,8 @@ class IcebergSink:
         table = self._table
         assert table is not None
         snapshots = {s.snapshot_id: s for s in table.metadata.snapshots}
-        tags = [name for name in table.metadata.refs if name.startswith(_TAG)]
-        newest = max(tags, key=lambda name: int(name.removeprefix(_TAG)), default="")
+        tags = {name: int(match[1]) for name in table.metadata.refs if (match := _EPOCH_TAG.fullmatch(name))}
+        newest = max(tags, key=tags.__getitem__, default="")
         with self._place.committing(self._outline.name):
             manage = table.manage_snapshots()
             old = [
@@ -588,14 +598,14 @@ class IcebergSink:
     def read_rows(self) -> pa.RecordBatchReader:
         """See Sink."""
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in self._outline.columns])
-        table = self._place.load_table(self._outline.name)
+        table = self._table = self._place.load_table(self._outline.name)
         pieces = [] if table is None else self._pieces(table)
         return pa.RecordBatchReader.from_batches(schema, self._live_batches(pieces, schema))
 
     def _live_batches(self, pieces: Sequence[LakePiece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Read the live rows of data files. pyiceberg would read a list that is NULL as an empty one."""
         for piece in pieces:
-            rows = self._read_file(piece.file.path, schema.names).cast(schema)
+            rows = self._read_columns(piece.file.path, zip(schema.names, schema.types, strict=True))
             live = np.ones(rows.num_rows, np.bool_)
             live[np.array(self._dead_positions(piece).to_array(), np.int64)] = False
             yield from rows.filter(pa.array(live)).to_batches()
@@ -619,6 +629,12 @@ def _layout_of(layouts: Mapping[str, str], relation: str) -> str:
     return next((text for name, text in layouts.items() if relation_key(name) == relation), "")
 
 
+def _written_ids(table: Table, snapshot: Snapshot) -> set[int]:
+    """Return the ids of the columns that a snapshot wrote. A column that was dropped and added again has a new one."""
+    schema = None if snapshot.schema_id is None else table.schemas().get(snapshot.schema_id)
+    return {field.field_id for field in (table.schema() if schema is None else schema).fields}
+
+
 def _has_nulls(part: RowsWithKeys, key: tuple[str, ...]) -> bool:
     return any(part.rows[name].null_count for name in key)
 
@@ -640,6 +656,7 @@ def _files_of(table: Table) -> Iterator[str]:
     """Yield every file that a snapshot of a table needs, and its metadata files."""
     yield table.metadata_location
     yield from (entry.metadata_file for entry in table.metadata.metadata_log)
+    yield from (file.statistics_path for file in (*table.metadata.statistics, *table.metadata.partition_statistics))
     seen = set[str]()
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list

@@ -1,7 +1,7 @@
 """A relation as an Iceberg table: its schema, its partition spec, and the types that Iceberg lacks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg import types as of
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import Transform, parse_transform
 
@@ -33,6 +33,7 @@ _TRANSFORMS = {
 }
 PARTITION_BY, SORT_BY = "partition_by", "sort_by"
 _FIRST_PARTITION_ID = 1000
+_MOST = 2**31 - 1  # buckets, or characters
 _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
     pa.bool_(): of.BooleanType(),
     pa.int8(): of.IntegerType(),
@@ -87,7 +88,24 @@ def published_schema(outline: Outline) -> Schema:
             reason = f"has the type {column.type}, which Iceberg tables of format 2 lack"
             raise UnpublishableColumnError(outline.name, column.name, reason) from None
         fields.append(of.NestedField(number, column.name, kind, required=False, doc=comment or None))
+    _require_paths(outline, fields)
     return Schema(*fields)
+
+
+def _require_paths(outline: Outline, fields: Sequence[of.NestedField]) -> None:
+    """Require that no two fields have one path, such as a column "a.b". Raises UnpublishableColumnError."""
+    if not _have_paths(fields):
+        last = next(n for n in range(1, len(fields) + 1) if not _have_paths(fields[:n]))
+        reason = "has a name with a dot, or a field with one, that is also the path of another nested field"
+        raise UnpublishableColumnError(outline.name, fields[last - 1].name, reason)
+
+
+def _have_paths(fields: Sequence[of.NestedField]) -> bool:
+    try:
+        index_by_name(Schema(*fields))
+    except ValueError:
+        return False
+    return True
 
 
 def written_schema(schema: Schema) -> pa.Schema:
@@ -100,7 +118,10 @@ def parsed_partitions(outline: Outline, text: str) -> tuple[Partition, ...]:
     terms = parsed_terms(PARTITION_BY, outline, text)
     if any(term.direction or term.nulls for term in terms):
         raise BadTableLayoutError(PARTITION_BY, outline.name, text, "contains an order, which belongs to `sort_by`")
-    return tuple(term.partition for term in terms)
+    partitions = tuple(term.partition for term in terms)
+    if len(set(partitions)) < len(partitions):
+        raise BadTableLayoutError(PARTITION_BY, outline.name, text, "contains a term twice")
+    return partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,8 @@ def parsed_terms(setting: str, outline: Outline, text: str) -> list[Term]:
             raise BadTableLayoutError(
                 setting, outline.name, match[0].strip(" ,"), f"has the unknown transform {name!r}"
             )
+        if number is not None and not 0 < int(number) <= _MOST:
+            raise wrong(match[0], f"has the number {number}, which is not between 1 and {_MOST}")
         if (number is None) == (transform in ("bucket", "truncate")):
             raise BadTableLayoutError(
                 setting, outline.name, match[0].strip(" ,"), "lacks a number, or has one too many"
@@ -152,7 +175,7 @@ def partition_spec(schema: Schema, partitions: tuple[Partition, ...]) -> Partiti
         source, transform = schema.find_field(partition.column), transform_of(partition)
         if not transform.can_transform(source.field_type):
             raise ValueError(f"the transform {partition.transform} does not fit the type {source.field_type}")
-        name = _field_name(partition)
+        name = _field_name(partition, schema)
         fields.append(PartitionField(source.field_id, _FIRST_PARTITION_ID + number, transform, name))
     return PartitionSpec(*fields)
 
@@ -204,7 +227,7 @@ def evolve_table(transaction: Transaction, outline: Outline, partitions: tuple[P
     if now != partitions or any(p.column in gone for p in now):
         with transaction.update_spec() as update_spec:
             for partition in partitions:
-                name = _field_name(partition)
+                name = _field_name(partition, wanted)
                 update_spec.add_field(partition.column, transform_of(partition), name)
 
 
@@ -235,9 +258,15 @@ def columns_fit(table: Table, outline: Outline) -> bool:
     return columns == [(f.name, type_text(f.field_type)) for f in published_schema(outline).fields]
 
 
-def _field_name(partition: Partition) -> str:
+def _field_name(partition: Partition, schema: Schema) -> str:
+    """Return the name of a partition field. Only an identity may have the name of a column."""
     kind, _, number = partition.transform.rstrip("]").partition("[")
-    return partition.column if kind == "identity" else f"{partition.column}_{kind}{f'_{number}' if number else ''}"
+    if kind == "identity":
+        return partition.column
+    name, columns = f"{partition.column}_{kind}{f'_{number}' if number else ''}", schema.column_names
+    while name in columns:
+        name += "_"
+    return name
 
 
 def transform_of(partition: Partition) -> Transform[Any, Any]:

@@ -5,6 +5,7 @@ changes.
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
+from tussock.statestore.nested import relabel_column
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("p", pa.string())])
 _DELETE_SCHEMA = pa.schema(
@@ -86,12 +88,6 @@ class _RowDelta(_FastAppendFiles):
         return [writer.to_manifest_file(), *super()._manifests()]
 
 
-class _Replace(_OverwriteFiles):
-    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        summary = super()._summary(snapshot_properties)
-        return Summary(Operation.REPLACE, **summary.additional_properties)
-
-
 def commit_deletes(
     table: Table,
     positions: Mapping[str, Sequence[int]] = EMPTY_DICT,
@@ -135,30 +131,44 @@ def commit_deletes(
 
 
 def replace_files(table: Table, root: str = "file://") -> None:
-    """Write all rows of a table into one new file, as a compaction does: a snapshot with the operation `replace`.
+    """Write all rows of a table into one new file, as Java's compaction does: a snapshot with the operation `replace`.
+
+    Names in the file are Java's: it writes "a_x20b" for "a b".
 
     `root`: the beginning of the file's name. Java writes `file:`.
     """
     folder, number = table.location().removeprefix("file://"), len(table.snapshots())
     path = f"{folder}/data/{number}-compacted.parquet"
-    pq.write_table(table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True)), path)
-    old = [task.file for task in table.scan().plan_files()]
-    if table.format_version == 3:
-        commit_files(table, f"{root}{path}", replaces=True)
-        return
-    with table.transaction() as transaction:
-        update = _Replace(Operation.OVERWRITE, transaction, table.io)
-        for file in old:
-            update.delete_data_file(file)
-        update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"{root}{path}"))
-        update.commit()
+    rows = table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    fields = list(map(_named_by_java, rows.schema))
+    columns = [relabel_column(column, field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    pq.write_table(pa.table(columns, pa.schema(fields)), path)
+    _commit_file(table, f"{root}{path}", len(rows), replaces=True)
 
 
-def commit_files(table: Table, path: str, *, replaces: bool) -> None:
-    """Commit a data file to a table of format 3: in place of all others, or beside them. pyiceberg cannot."""
-    plain = parquet_file_to_data_file(table.io, table.metadata, path)
-    file = DataFile(*(plain[place] for place in range(len(plain))), *[None] * 4)
-    file.spec_id = table.spec().spec_id
+def _named_by_java(field: pa.Field) -> pa.Field:
+    name, kind = re.sub(r"\W", lambda part: f"_x{ord(part[0]):X}", field.name, flags=re.ASCII), field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_named_by_java(kind.field(place)) for place in range(kind.num_fields)])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_named_by_java(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_field, _named_by_java(kind.item_field))
+    return pa.field(name, kind, field.nullable, field.metadata)
+
+
+def commit_file(table: Table, path: str) -> None:
+    """Add a data file to a table of format 3, which pyiceberg cannot."""
+    _commit_file(table, path, pq.read_metadata(path.removeprefix("file://")).num_rows, replaces=False)
+
+
+def _commit_file(table: Table, path: str, rows: int, *, replaces: bool) -> None:
+    size = Path(path.removeprefix("file:")).stat().st_size
+    number = table.spec().spec_id
+    entry = {"content": DataFileContent.DATA, "file_path": path, "file_format": FileFormat.PARQUET}
+    counts = {"partition": Record(), "record_count": rows, "file_size_in_bytes": size, "spec_id": number}
+    file = DataFile.from_args(table.format_version, **entry, **counts)
+    file.spec_id = number
     with table.transaction() as transaction:
         if replaces:
             RewrittenFiles(transaction, FileChanges([file], {}, lambda _: False, moves_only=True)).commit()

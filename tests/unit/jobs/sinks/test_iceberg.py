@@ -21,8 +21,9 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.statistics import StatisticsFile
 
-from tests.support.jobs.iceberg.tables import commit_files, replace_files
+from tests.support.jobs.iceberg.tables import commit_file, replace_files
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
 from tests.support.s3_servers import BUCKET, Seen, moto_server
@@ -246,6 +247,8 @@ def test_a_partitioned_table_has_files_and_deletes_of_one_partition_each(tmp_pat
         ("bucket(id)", "lacks a number"),
         ("nothing", "'nothing' is not a column of it"),
         ("days(shop)", "does not fit the type string"),
+        ("bucket(0, id)", "'bucket(0, id)' has the number 0"),
+        ("id, `ID`", "'id, `ID`' contains a term twice"),
         ("(", "is neither a column nor a transform"),
     ],
 )
@@ -280,6 +283,33 @@ def test_upkeep_rewrites_worn_files_and_removes_old_ones_and_publishing_continue
         check(shop)
 
 
+def test_upkeep_keeps_the_statistics_and_the_tags_of_other_programs(shop: Shop) -> None:
+    publish_change(shop)
+    table = table_of(shop, "orders")
+    (snapshot,) = table.snapshots()
+    path = shop.folder / "tables/orders/metadata/of-trino.stats"
+    path.write_bytes(b"PFA1")
+    with table.update_statistics() as update:
+        update.set_statistics(
+            StatisticsFile.model_validate(
+                {
+                    "snapshot-id": snapshot.snapshot_id,
+                    "statistics-path": f"file://{path}",
+                    "file-size-in-bytes": 4,
+                    "file-footer-size-in-bytes": 0,
+                    "blob-metadata": [],
+                }
+            )
+        )
+    tag = "tussock-epoch-1-audited"
+    table_of(shop, "orders").manage_snapshots().create_tag(snapshot.snapshot_id, tag).commit()
+    publish_change(shop)
+    tidy_tables(shop.meta, shop.settings, (shop.meta.read_latest().published >> 16) + 30 * DAY_MS)
+    assert path.exists()
+    assert tag in table_of(shop, "orders").metadata.refs
+    assert len(table_of(shop, "orders").metadata.refs) == 3, "the branch, this tag, and that of the newest epoch"
+
+
 def test_a_table_that_another_program_compacted_and_no_epoch_changed_survives_upkeep(shop: Shop) -> None:
     publish_change(shop)
     for _ in range(2):  # the file of the second compaction is not worth a rewrite
@@ -309,7 +339,7 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
     rows = table.scan(limit=1).to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True))
     pq.write_table(rows, path := f"{shop.folder}/tables/orders/data/foreign.parquet")
     if table.format_version == 3:
-        commit_files(table_of(shop, "orders"), f"file://{path}", replaces=False)
+        commit_file(table_of(shop, "orders"), f"file://{path}")
     else:
         table_of(shop, "orders").add_files([f"file://{path}"], check_duplicate_files=False)
     shop.change()

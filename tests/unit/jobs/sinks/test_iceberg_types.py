@@ -13,11 +13,13 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tests.support.jobs.driver.embedded import append
+from tests.support.jobs.iceberg.tables import replace_files
 from tests.support.jobs.sinks.shop import in_order
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal
 from tussock.jobs.logical.statements import CreateTable, Delete, Drop
 from tussock.jobs.session import Session
 from tussock.jobs.settings.publishing import IcebergSettings
+from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -132,6 +134,65 @@ def test_tables_of_every_type_and_of_odd_names_follow_their_changes(tmp_path: Pa
     tidy_tables(lake.session.meta, lake.settings, later)
     lake.write([1, 2, 40], 5)
     lake.check(lake.publish())
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_names_that_java_changes_in_its_files_are_followed(tmp_path: Path, version: int) -> None:
+    def require_equal() -> None:
+        assert [check.objection for check in check_tables(lake.session.meta, lake.settings)] == [None]
+
+    lake = Lake(tmp_path, version)
+    lake.write([1, 3, 5, 7], 0)  # no row whose list is NULL, which pyiceberg would write as an empty one
+    replace_files(lake.publish())
+    lake.write([1, 2, 12], 1)
+    lake.delete(3)
+    lake.check(lake.publish())
+    require_equal()
+    tidy_tables(lake.session.meta, lake.settings, (lake.session.meta.read_latest().published >> 16) + 30 * 86_400_000)
+    lake.write([4, 13], 2)
+    lake.check(lake.publish())
+    require_equal()
+
+
+def test_a_column_that_another_program_dropped_and_added_again_is_written_again(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, 2)
+    lake.write([1, 2, 3], 1)
+    table = lake.publish()
+    column = table.schema().fields[-1]
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column(column.name)
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.add_column(column.name, column.field_type)
+    lake.write([2], 2)
+    lake.publish()
+    assert [check.objection for check in check_tables(lake.session.meta, lake.settings)] == [None]
+
+
+NESTED = "array<struct<x:int>>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition", "says"),
+    [
+        ((FIELDS[0], Field("id_bucket_4", "string")), "bucket(4, id)", None),
+        ((FIELDS[0], Field("id.x", "string")), "`id.x`", None),
+        ((FIELDS[0], Field("s", NESTED), Field("s.element.x", "int")), "", "'s.element.x' has a name with a dot"),
+        ((FIELDS[0], Field("s.element.x", "int"), Field("s", NESTED)), "", "'s' has a name with a dot"),
+    ],
+)
+def test_columns_with_names_of_partitions_and_of_nested_fields(
+    tmp_path: Path, fields: tuple[Field, ...], partition: str, says: str | None
+) -> None:
+    lake = Lake(tmp_path, 2, partition)
+    lake.create_again(fields)
+    for ids in ([1, 2], [2, 3]):
+        columns = [pa.array(ids), *(pa.nulls(2, arrow_type(field.type)) for field in fields[1:])]
+        lake.session.insert("t", pa.table(columns, [field.name for field in fields]))
+        if says is not None:
+            with pytest.raises(TablesNotPublishedError, match=says):
+                lake.publish()
+        else:
+            assert sorted(lake.publish().scan().to_arrow()["id"].to_pylist()) == list(range(1, ids[-1] + 1))
 
 
 @pytest.mark.sampled(6)

@@ -19,7 +19,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, NestedField
 
 from tests.support.jobs.driver.embedded import append, new_store, rows
-from tests.support.jobs.iceberg.tables import NAME, catalog_in, commit_deletes, commit_files, options_of
+from tests.support.jobs.iceberg.tables import NAME, catalog_in, commit_deletes, commit_file, options_of
 from tests.unit.jobs.sources.test_iceberg import advance, counted
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
@@ -160,7 +160,7 @@ def test_files_without_a_column_have_its_default(tmp_path: Path, kind: IcebergTy
     Path(path).parent.mkdir()
     old = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
     pq.write_table(pa.table({"id": [7]}, schema=old), path)
-    commit_files(table, f"file://{path}", replaces=False)
+    commit_file(table, f"file://{path}")
     assert counted(rows_in(store_with_copy(tmp_path))) == counted([(7, in_view(default))])
 
 
