@@ -3,6 +3,7 @@
 from tussock.jobs.compare.compare import ComparisonOptions, StoreAt, compare_stores
 from tussock.jobs.compare.record import StoreDifference
 from tussock.jobs.operations.store import PipelineStore, open_branch
+from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.progress import Progress
 
 
@@ -35,9 +36,16 @@ def compare_with_branch(
     Args:
         until: an epoch of the branch; None: what its readers see.
 
-    Raises, warns, cost: as `compare_stores`.
+    Raises, warns, cost: as `compare_stores`. EpochExpiredError if the parent no longer keeps the epoch with this input.
     """
-    return compare_pipelines(parent, branch, wanted, _epoch_of_parent(parent, branch, until), until, progress=progress)
+    since = _epoch_of_parent(parent, branch, until)
+    try:
+        return compare_pipelines(parent, branch, wanted, since, until, progress=progress)
+    except EpochExpiredError as err:
+        if err.epoch == since:
+            name = branch.pipeline.branch
+            err.add_note(f"Branch {name!r} is behind its parent: `tussock epoch --branch {name}` lets it take more epochs.")
+        raise
 
 
 def compare_for_merge(parent: PipelineStore, name: str, progress: Progress) -> StoreDifference:
@@ -48,11 +56,14 @@ def compare_for_merge(parent: PipelineStore, name: str, progress: Progress) -> S
 
 def _epoch_of_parent(parent: PipelineStore, branch: PipelineStore, until: int | None) -> int | None:
     """The parent's newest epoch that a following branch has taken; None: what readers of the parent see."""
-    if not branch.meta.follows:
+    origin, newest = branch.meta.settings.origin, branch.meta.read_latest()
+    if origin is None or not origin.follows:
         return None
-    at, theirs = until or branch.meta.read_latest().published, parent.meta.read_latest()
-    taken = max((epoch for epoch in theirs.epochs if epoch <= at), default=None)
-    return None if taken == theirs.published else taken
+    taken = until or newest.published
+    if taken >= origin.epoch:  # perhaps an epoch of the branch's own statements, between two of the parent
+        version = newest if newest.epoch == taken else branch.meta.version_when(taken)
+        taken = parent.meta.read_version(version.followed).epoch
+    return None if taken == parent.meta.read_latest().published else taken
 
 
 def _state_of(at: PipelineStore, epoch: int | None) -> StoreAt:

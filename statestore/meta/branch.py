@@ -25,8 +25,8 @@ from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import (
     BranchExistsError,
     BranchGoneError,
-    EpochExpiredError,
     EpochMergedError,
+    EpochNotCommittedError,
     SettingError,
 )
 from tussock.statestore.meta.names import STORE
@@ -200,7 +200,15 @@ def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> Hu
 def version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
     """The newest version whose committed epoch is `epoch`. Raises EpochNotCommittedError, EpochExpiredError."""
     check_readable(newest, epoch)
-    low, high = 0, newest.id  # version `high` has a later epoch
+    return find_version(log, newest.id, epoch)
+
+
+def find_version(log: VersionLog, last: int, epoch: int) -> HummockVersion:
+    """The newest version up to `last` whose committed epoch is `epoch`. Raises EpochNotCommittedError.
+
+    Cost: a binary search of the log.
+    """
+    low, high = 0, last + 1  # version `high` has a later epoch, or is not searched
     while high - low > 1:
         middle = (low + high) // 2
         if log.read_version(middle).epoch <= epoch:
@@ -209,5 +217,5 @@ def version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> Hum
             high = middle
     version = log.read_version(low)
     if version.epoch != epoch:
-        raise EpochExpiredError(epoch, newest.min_readable_epoch)
+        raise EpochNotCommittedError(epoch, version.epoch)
     return version

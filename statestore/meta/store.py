@@ -33,7 +33,7 @@ from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
 from tussock.statestore.meta.mapping import remap_vnodes, validate_mapping
 from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
 from tussock.statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
-from tussock.statestore.meta.readable import readable_epochs, retained_floor
+from tussock.statestore.meta.readable import check_readable, readable_epochs, retained_floor
 from tussock.statestore.meta.readers import Readers, raise_floor
 from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store, read_settings
 from tussock.statestore.meta.sight import held_back
@@ -427,9 +427,15 @@ class MetaStore:
     def version_when(self, epoch: int) -> HummockVersion:
         """The newest version whose committed epoch was `epoch`: its catalog, moment and row counts.
 
+        In a branch, the parent's log has the versions of epochs before the branch.
+
         Raises EpochNotCommittedError; EpochExpiredError if it is not readable. Cost: a binary search of the log.
         """
-        return branches.version_of_epoch(self._versions, self.read_latest(), epoch)
+        origin, newest = self.settings.origin, self.read_latest()
+        if origin is None or epoch >= origin.epoch:
+            return branches.version_of_epoch(self._versions, newest, epoch)
+        check_readable(newest, epoch)
+        return branches.find_version(self.parent._versions, origin.version, epoch)
 
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version for reading `pin.epoch`: its SSTs stay as long as the pin."""

@@ -19,6 +19,7 @@ from tussock.statestore.meta.errors import (
     BranchGoneError,
     EpochExpiredError,
     EpochMergedError,
+    EpochNotCommittedError,
     SettingError,
 )
 from tussock.statestore.meta.manifest import manifest_of
@@ -240,3 +241,22 @@ def test_a_branch_follows_from_an_older_epoch_only_if_the_ssts_of_later_epochs_a
     parent.open_branch("own", epoch=first, follows=False)
     with pytest.raises(EpochMergedError):
         parent.open_branch("follows", epoch=first)
+
+
+def test_the_version_of_each_readable_epoch_is_found_also_of_epochs_before_a_branch() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    theirs = []
+    for _ in range(3):
+        clock.now_ms += 1
+        theirs.append(_run_epoch(parent))
+    assert [parent.version_when(epoch).epoch for epoch in (0, *theirs)] == [0, *theirs], "the newest one is no exception"
+    branch = parent.open_branch("own", epoch=theirs[1], follows=False)
+    clock.now_ms += 1
+    mine = (0, *theirs[:2], _run_epoch(branch))
+    assert branch.read_latest().epochs == mine
+    for epoch in mine:
+        found = branch.version_when(epoch)
+        assert (found.epoch, len(found.levels[0])) == (epoch, mine.index(epoch))
+    with pytest.raises(EpochNotCommittedError):
+        branch.version_when(theirs[2])
