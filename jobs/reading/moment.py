@@ -43,8 +43,7 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
     Raises: BadMomentError for a later moment, and for one that retention no longer keeps; the error names the oldest
     readable moment.
     """
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=tzinfo_of(time_zone))
-    at_ms = int(aware.timestamp() * 1000)
+    at_ms = _ms_of(moment, time_zone)
     if at_ms > now_ms:
         raise BadMomentError(str(moment), f"it is in the future; now is {utc_text(now_ms)}", "a moment in the past")
     try:
@@ -54,6 +53,18 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
         raise BadMomentError(
             str(moment), "no epoch that old is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)"
         ) from err
+
+
+def require_before(moment: datetime, time_zone: str, lost: int, following: int) -> None:
+    """Raise BadMomentError unless `moment` is before an epoch that is no longer kept; `following` is the next kept one."""
+    if _ms_of(moment, time_zone) >= epoch_ms(lost):
+        expected = f"a moment before {utc_text(epoch_ms(lost))}, or from {utc_text(epoch_ms(following))} on"
+        raise BadMomentError(str(moment), "no epoch of that moment is kept", expected)
+
+
+def _ms_of(moment: datetime, time_zone: str) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=tzinfo_of(time_zone))
+    return int(aware.timestamp() * 1000)
 
 
 def utc_text(unix_ms: int) -> str:

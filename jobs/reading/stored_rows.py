@@ -9,7 +9,7 @@ import pyarrow as pa
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.logical.relation_names import relation_key
-from tussock.jobs.reading.moment import epoch_at
+from tussock.jobs.reading.moment import epoch_at, require_before
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
 from tussock.jobs.reading.reader import (
     CHANGE,
@@ -159,12 +159,24 @@ class StoredRows:
         Args:
             moment: without an offset, local time in the store's time zone.
 
-        Raises BadMomentError.
+        Raises BadMomentError, also if the version no longer lists that epoch, but lists an older one that readers see.
         """
         version = self._meta.read_latest()
-        return sight_until(
-            version, epoch_at(version, moment, version.catalog.resolve_zone(self._meta.settings.time_zone), clock_ms())
-        )
+        zone = version.catalog.resolve_zone(self._meta.settings.time_zone)
+        epoch = epoch_at(version, moment, zone, clock_ms())
+        if (lost := self._epoch_lost_after(version, epoch)) is not None:
+            require_before(moment, zone, lost, version.epochs[version.epochs.index(epoch) + 1])
+        return sight_until(version, epoch)
+
+    def _epoch_lost_after(self, version: HummockVersion, epoch: int) -> int | None:
+        """The epoch that followed a published one, if the version does not list it. Cost: a GET, or a few."""
+        if epoch == version.published:
+            return None
+        sealed = self._meta.read_manifest(version.epochs[version.epochs.index(epoch) + 1])
+        if sealed is None or sealed.prev_epoch == epoch:
+            return None
+        barrier = self._meta.barrier_after(epoch)
+        return sealed.prev_epoch if barrier is None else barrier.epoch
 
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
         """Raise NotThereYetError for a relation that a later epoch contains or will contain."""

@@ -1,11 +1,19 @@
 """Time travel by the clock: which epoch a moment means, without Spark."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
+from tests.support.memory_store import MemoryObjectStore
+from tests.support.statestore.meta.make import Clock, open_meta, plan_on
+from tussock.jobs.reading import stored_rows
 from tussock.jobs.reading.moment import BadMomentError, epoch_at, moment_of
-from tussock.statestore.meta.catalog import Catalog
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.statestore.meta import delta
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 
 HOUR = 3_600_000
@@ -50,3 +58,36 @@ def test_a_moment_never_shows_unpublished_epochs() -> None:
 def test_a_moment_at_which_nothing_can_be_read_is_refused_with_the_reason(text: str, says: str) -> None:
     with pytest.raises(BadMomentError, match=says):
         at(text, of=version(epochs=EPOCHS[1:]))
+
+
+def test_a_moment_between_an_old_epoch_that_readers_see_and_the_next_kept_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A view that a check holds back keeps its epoch readable, while the version lists only the newest epochs."""
+    monkeypatch.setattr(delta, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(stored_rows, "clock_ms", lambda: NOW)
+    clock = Clock(NOON)
+    objects = MemoryObjectStore()
+    MetaStore.init(objects, vnode_count=8)
+    meta = open_meta(objects, clock_ms=clock)
+    view = Relation(1, "v", RelationKind.VIEW, (), msgspec.Raw(b"{}"))
+    epochs = []
+    for _ in range(8):
+        version = meta.read_latest()
+        plan = msgspec.structs.replace(plan_on(version), catalog=Catalog((view,), 2, 1))
+        barrier = meta.inject_barrier(version.epoch, plan)
+        epochs.append(meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, "a", ()))).version.epoch)
+        meta.publish(epochs[-1], [1] if len(epochs) > 1 else [])
+        clock.now_ms += HOUR
+    assert meta.read_latest().epochs == (epochs[0], *epochs[-2:])
+    stored = StoredRows(meta)
+    kept = {0: epochs[0], 6: epochs[6], 7: epochs[7]}
+    for hours in range(8):
+        moment = datetime(2026, 1, 1, 12, 30, tzinfo=UTC) + hours * timedelta(hours=1)
+        if hours in kept:
+            assert stored.seen_at(moment).epoch == kept[hours]
+            continue
+        with pytest.raises(BadMomentError) as caught:
+            stored.seen_at(moment)
+        bounds = "a moment before 2026-01-01 13:00:00.000+00:00, or from 2026-01-01 18:00:00.000+00:00 on"
+        assert str(caught.value).endswith(f"expected {bounds}")
