@@ -44,7 +44,7 @@ def compare_with_branch(
     except EpochExpiredError as err:
         if err.epoch == since:
             name = branch.pipeline.branch
-            err.add_note(f"Branch {name!r} is behind its parent: `tussock epoch --branch {name}` lets it take more epochs.")
+            err.add_note(f"Branch {name!r} is behind its parent. `tussock epoch --branch {name}` takes further epochs.")
         raise
 
 

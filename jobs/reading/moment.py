@@ -56,7 +56,7 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
 
 
 def require_before(moment: datetime, time_zone: str, lost: int, following: int) -> None:
-    """Raise BadMomentError unless `moment` is before an epoch that is no longer kept; `following` is the next kept one."""
+    """Raise BadMomentError unless `moment` is before `lost`, an epoch that is no longer kept, unlike `following`."""
     if _ms_of(moment, time_zone) >= epoch_ms(lost):
         expected = f"a moment before {utc_text(epoch_ms(lost))}, or from {utc_text(epoch_ms(following))} on"
         raise BadMomentError(str(moment), "no epoch of that moment is kept", expected)

@@ -85,7 +85,9 @@ def _find_leftovers(packed_log: PackedLog, end: int, what: str, *, dry_run: bool
     """The objects with numbers below `end`, whose packs exist and are whole."""
     checked = None
     for one in packed_log.objects.list(packed_log.singles):
-        if (number := number_in(one.name)) is None or number >= end:
+        if (number := number_in(one.name)) is None:  # not an object of the log, such as `.DS_Store`
+            continue
+        if number >= end:
             return
         first = packed_log.first_of(number)
         if first != checked and not dry_run and packed_log.read_pack(number) is None:

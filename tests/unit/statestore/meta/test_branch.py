@@ -250,7 +250,7 @@ def test_the_version_of_each_readable_epoch_is_found_also_of_epochs_before_a_bra
     for _ in range(3):
         clock.now_ms += 1
         theirs.append(_run_epoch(parent))
-    assert [parent.version_when(epoch).epoch for epoch in (0, *theirs)] == [0, *theirs], "the newest one is no exception"
+    assert [parent.version_when(epoch).epoch for epoch in (0, *theirs)] == [0, *theirs], "also the newest one"
     branch = parent.open_branch("own", epoch=theirs[1], follows=False)
     clock.now_ms += 1
     mine = (0, *theirs[:2], _run_epoch(branch))

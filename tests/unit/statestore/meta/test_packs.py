@@ -94,6 +94,16 @@ def test_after_a_vacuum_an_epoch_leaves_a_part_of_a_pack_and_all_versions_and_st
     assert scrub_store(any_store).meta == ()
 
 
+def test_a_file_that_is_no_object_of_the_log_does_not_keep_packed_ones() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 8)
+    for prefix in (VERSIONS, ENTRIES):
+        objects.put(f"{prefix}.DS_Store", b"of a file manager")
+    clean(objects)
+    assert [len(names(objects, p)) for p in (VERSIONS, ENTRIES)] <= [2 * SIZE + 2, 2 * SIZE + 1]
+    assert scrub_store(objects).meta == ()
+
+
 def test_a_second_vacuum_reads_and_writes_what_is_new() -> None:
     objects = MemoryObjectStore()
     meta = grown(objects, 40)
