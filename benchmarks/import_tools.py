@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -57,13 +58,14 @@ def prepare_project(project: ToolProject, rows: int) -> Prepared:
                 place, model = project.place_source(model)
                 places[model.name] = str(place)
                 file_format = "csv" if "USING csv" in model.statement else "parquet"
-                for share, count in enumerate(split_rows(sample, place, later, model.name, file_format)):
+                moment = project.facts.get("moments", {}).get(model.name, "")
+                for share, count in enumerate(split_rows(sample, place, later, model.name, file_format, moment)):
                     counts[share] += count
             models.append(model)
         over_rows = replace(imported, name="imported", models=tuple(models))
         report = import_project(over_rows, project.folder / "pipelines", "a benchmark", judge_project)
         project.deploy()
-    shutil.rmtree(sample)
+    shutil.rmtree(sample, ignore_errors=True)  # no source got rows if the project only has constants
     lines = {line.name: line for line in report.lines}
     views = {name for name, line in lines.items() if str(line.outcome) == "incremental"}
     sources, tables = project.list_tables(over_rows)
@@ -73,10 +75,19 @@ def prepare_project(project: ToolProject, rows: int) -> Prepared:
     return Prepared(places, known, compared, sum(counts), counts[1], lost)
 
 
-def split_rows(sample: Path, place: Path, later: Path, name: str, file_format: str) -> tuple[int, int]:
-    """Split the rows of a source, and return the numbers of rows of the first and of the second run."""
+def split_rows(
+    sample: Path, place: Path, later: Path, name: str, file_format: str, moment: str = ""
+) -> tuple[int, int]:
+    """Split the rows of a source, and return the numbers of rows of the first and of the second run.
+
+    Args:
+        moment: a column by whose values the later rows are the newest ones. Empty: every hundredth row comes later.
+    """
     rows = pq.read_table(sample / name)
     is_late = np.arange(rows.num_rows) % _SHARE == _SHARE - 1
+    if moment:
+        values = pc.rank(rows[moment], tiebreaker="dense").to_numpy()
+        is_late = values >= np.quantile(values, 1 - 1 / _SHARE)
     (later / name).mkdir(parents=True)
     place.mkdir(parents=True, exist_ok=True)
     for file, mask in ((place / "first", ~is_late), (later / name / "later", is_late)):
@@ -174,7 +185,10 @@ def measure_project(facts: ProjectFacts, environment: Path, rows: int) -> Measur
         for name, reason in prepared.left_out.items():
             _note(facts, f"{name} is not compared: {reason}")
         if not prepared.tables:
-            raise RuntimeError("no table of the tool is a materialized view")
+            reason = "none was taken" if prepared.left_out else "every model is a view, so its run stores no rows"
+            raise RuntimeError(f"there is no table to compare: {reason}")
+        if not prepared.rows:
+            raise RuntimeError("there are no rows to change: the project reads no source")
         different = set[str]()
         for run in range(2):
             if run:

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Required, TypedDict
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from benchmarks.cpu import Spent, spent
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import open_meta
 
@@ -64,6 +66,9 @@ class ProjectFacts(TypedDict, total=False):
         vars: a text for `dbt --vars`.
         spec: the path of spark-pipeline.yml in the folder.
         sources: the columns of Parquet sources of a declarative pipeline, by the path in the folder.
+        delta: whether dbt stores its tables by Delta Lake, as `file_format: delta` requires.
+        moments: the column of a source by which the rows of the second run are the newest, by the source. dbt's
+            incremental models that filter by a moment lose other rows.
     """
 
     repository: Required[str]
@@ -72,6 +77,8 @@ class ProjectFacts(TypedDict, total=False):
     vars: str
     spec: str
     sources: dict[str, str]
+    delta: bool
+    moments: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,7 @@ class ToolProject(ABC):
         """The name, the rows of the view and the rows of the tool's table of each table."""
         stored = StoredRows(open_meta(str(self.folder / ".tussock" / "imported" / "store")))
         for view, table in tables.items():
-            yield view, stored.read(view), ds.dataset(self.warehouse / table, format="parquet").to_table()
+            yield view, stored.read(view), read_tool_table(self.warehouse / table)
 
     @property
     def warehouse(self) -> Path:
@@ -167,12 +174,24 @@ class ToolProject(ABC):
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "TUSSOCK_PIPELINES": str(self.folder / "pipelines"),
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
-            "PYSPARK_SUBMIT_ARGS": " ".join(("--master local[2]", *_CONF, "pyspark-shell")),
+            "PYSPARK_SUBMIT_ARGS": " ".join(("--master local[2]", *self._spark_words(), "pyspark-shell")),
         }
         cost = spent([str(word) for word in command], environment, folder, _PATIENCE_S)
         if cost.code:
             raise RuntimeError(f"{' '.join(map(str, command))[:200]} failed:\n{cost.output[-3000:]}")
         return cost
+
+    def _spark_words(self) -> list[str]:
+        """Words of spark-submit with the settings of the tool's Spark."""
+        delta = with_delta({}) if self.facts.get("delta") else {}
+        return [*_CONF, *(word for setting in delta.items() for word in ("--conf", "=".join(setting)))]
+
+
+def read_tool_table(folder: Path) -> pa.Table:
+    """The rows of a table in Spark's warehouse: of Delta Lake, or Parquet files."""
+    if (folder / "_delta_log").is_dir():
+        return pa.table(DeltaTable(folder).to_pyarrow_table())
+    return ds.dataset(folder, format="parquet").to_table()
 
 
 class DbtProject(ToolProject):

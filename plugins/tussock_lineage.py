@@ -16,14 +16,17 @@ from openlineage.client.generated.column_lineage_dataset import (
     InputField,
     Transformation,
 )
+from openlineage.client.generated.dataset_type_dataset import DatasetTypeDatasetFacet
 from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+from openlineage.client.generated.documentation_dataset import DocumentationDatasetFacet
 from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+from openlineage.client.generated.ownership_dataset import Owner, OwnershipDatasetFacet
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
 from tussock_steps import open_pipeline_store
 
 if TYPE_CHECKING:
-    from tussock.jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
+    from tussock.jobs.facts.lineage import DataSet, ExposureFacts, FieldOrigin, InputFacts, OutputFacts
     from tussock.jobs.operations.publication import Publication
     from tussock.jobs.sinks.manifest import TableState
     from tussock.statestore.meta.catalog import ColumnSpec
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 def views_published(pipeline: str, published: "Publication") -> tuple[list[InputDataset], list[OutputDataset]]:
     """Inputs and outputs of publish_views: tables, sources with the files read, and views with their column lineage.
+
+    The exposures of these views are outputs too: OpenLineage has no other form for a report that reads a data set.
 
     Cost: as tussock.jobs.facts.lineage.lineage_of.
     """
@@ -41,6 +46,7 @@ def views_published(pipeline: str, published: "Publication") -> tuple[list[Input
     outputs = [
         _view_dataset(output, published.epoch, changed.get(output.data_set.name)) for output in data_sets.outputs
     ]
+    outputs += map(_exposure_dataset, data_sets.exposures)
     return [_input_dataset(input) for input in data_sets.inputs], outputs
 
 
@@ -101,6 +107,17 @@ def _view_dataset(view: "OutputFacts", epoch: int, changed_rows: int | None) -> 
     if changed_rows is not None:
         amounts["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=changed_rows)
     return OutputDataset(view.data_set.namespace, view.data_set.name, facets=facets, outputFacets=amounts)
+
+
+def _exposure_dataset(read: "ExposureFacts") -> OutputDataset:
+    facets: dict[str, DatasetFacet] = {
+        "datasetType": DatasetTypeDatasetFacet(read.exposure.type.upper()),
+        "documentation": DocumentationDatasetFacet(read.exposure.text),
+        "columnLineage": ColumnLineageDatasetFacet(fields={}, dataset=[_input_field(origin) for origin in read.reads]),
+    }
+    if read.exposure.owner:
+        facets["ownership"] = OwnershipDatasetFacet([Owner(read.exposure.owner)])
+    return OutputDataset(read.data_set.namespace, read.data_set.name, facets=facets)
 
 
 def _input_field(origin: "FieldOrigin") -> InputField:

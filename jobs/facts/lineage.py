@@ -15,7 +15,8 @@ from tussock.jobs.catalog.definition import ViewDefinition, definition_of, sourc
 from tussock.jobs.logical.hidden_columns import HiddenColumn, is_hidden
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.intake import read_intakes
-from tussock.jobs.schedule.column_lineage import ColumnOrigin, trace_plan
+from tussock.jobs.schedule.column_lineage import ColumnOrigin, How, trace_plan
+from tussock.jobs.settings.exposures import Exposure
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import split_bucket
@@ -65,11 +66,20 @@ class OutputFacts(msgspec.Struct, frozen=True):
     rows_by: tuple[FieldOrigin, ...]  # the columns that decide which rows exist
 
 
+class ExposureFacts(msgspec.Struct, frozen=True):
+    """A report or program, and all columns of the published views that it reads."""
+
+    data_set: DataSet
+    exposure: Exposure
+    reads: tuple[FieldOrigin, ...]
+
+
 class LineageFacts(msgspec.Struct, frozen=True):
-    """The lineage of one publish."""
+    """The lineage of one publish. `exposures`: those that read one of the outputs."""
 
     inputs: tuple[InputFacts, ...]
     outputs: tuple[OutputFacts, ...]
+    exposures: tuple[ExposureFacts, ...] = ()
 
 
 def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int, epoch: int) -> LineageFacts:
@@ -103,6 +113,36 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
         if (data_set := _data_set(pipeline, relation)) in read and data_set not in written_sets
     )
     return LineageFacts(tuple(inputs), outputs)
+
+
+def exposures_of(
+    meta: MetaStore, pipeline: str, outputs: Sequence[OutputFacts], exposures: Sequence[Exposure], epoch: int
+) -> tuple[ExposureFacts, ...]:
+    """Return the exposures that read one of the outputs, directly or through plain views.
+
+    The name of its data set contains `/`, so that no relation has it.
+    """
+    catalog, by_name = meta.read_latest().catalog, {output.data_set.name: output for output in outputs}
+    relations = {r.name: r for r in catalog.relations_at(epoch)}
+    facts = []
+    for exposure in exposures:
+        read = {n for name in exposure.reads if name in relations for n in _stored_names(relations[name], catalog)}
+        columns = tuple(
+            FieldOrigin(by_name[name].data_set, column.name, How.IDENTITY.value, How.IDENTITY.is_direct)
+            for name in sorted(read & by_name.keys())
+            for column in by_name[name].columns
+        )
+        if columns:
+            data_set = DataSet(asset_namespace(pipeline), f"exposures/{exposure.name}")
+            facts.append(ExposureFacts(data_set, exposure, columns))
+    return tuple(facts)
+
+
+def _stored_names(relation: Relation, catalog: Catalog) -> set[str]:
+    """The name of a stored relation, or the names of those that a plain view reads, also through plain views."""
+    if relation.kind is not RelationKind.PLAIN_VIEW:
+        return {relation.name}
+    return {name for r in catalog.relations if r.id in relation.depends_on for name in _stored_names(r, catalog)}
 
 
 def asset_namespace(pipeline: str) -> str:

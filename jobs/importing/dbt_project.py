@@ -8,7 +8,8 @@ snapshot                  -> a flow of SCD type 2 (dbt_snapshots.py)
 test                      -> an assertion, whose SELECT is the compiled test (dbt_tests.py)
 unit test                 -> a test of a view (dbt_tests.py)
 unique_key                -> an assertion, unless a test checks it already
-exposure, owner, tags     -> comments of their relations, and the owner and tags of the DAGs
+owner, tags               -> comments of their relations, and the owner and tags of the DAGs
+exposure                  -> comments of its relations, and exposures.toml for lineage
 """
 
 import os
@@ -25,6 +26,7 @@ from tussock.jobs.importing.dbt_branches import how_to_compile, refusal_of_branc
 from tussock.jobs.importing.dbt_manifest import (
     COMPILE,
     SPARK_ADAPTERS,
+    DbtExposure,
     DbtManifest,
     DbtNode,
     DbtSource,
@@ -62,6 +64,7 @@ from tussock.jobs.importing.project import (
     name_apart,
 )
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError
+from tussock.jobs.settings.exposures import EXPOSURES, Exposure
 from tussock.jobs.settings.user_files import errors_of_reading
 from tussock.statestore.errors import InputError
 
@@ -127,6 +130,7 @@ class _Reading:
             assertions=tuple(assertions),
             unit_tests=tuple(self._unit_tests()),
             left_out=tuple(self._left_out()),
+            exposures=tuple(self._exposures()),
             notes=tuple(self._notes()),
             outdated=tuple(self._outdated()),
         )
@@ -328,6 +332,16 @@ class _Reading:
             readers=self._readers(node.unique_id),
         )
 
+    def _exposures(self) -> Iterator[Exposure]:
+        """The exposures that read a relation of the pipeline."""
+        for _, exposure in sorted(self.manifest.exposures.items()):
+            if read := self._relations_read_by(exposure):
+                facts = exposure.label or "", exposure.url or "", exposure.owner.text
+                yield Exposure(exposure.name, read, exposure.type, *facts)
+
+    def _relations_read_by(self, exposure: DbtExposure) -> tuple[str, ...]:
+        return tuple(sorted(self.names[i] for i in exposure.depends_on.nodes if i in self.names))
+
     def _readers(self, identifier: str) -> tuple[str, ...]:
         return tuple(
             exposure.text
@@ -461,8 +475,8 @@ class _Reading:
         for node in self.manifest.nodes_of("analysis"):
             yield LeftOut("analysis", node.name, ProjectPlace(node.original_file_path), "dbt only compiles it")
         for _, exposure in sorted(self.manifest.exposures.items()):
-            read = ", ".join(sorted(self.names[i] for i in exposure.depends_on.nodes if i in self.names))
-            reason = f"it reads {read}: the comments of these relations name it" if read else "it reads no relation"
+            read = ", ".join(self._relations_read_by(exposure))
+            reason = f"it reads {read}: lineage events name it ({EXPOSURES})" if read else "it reads no relation"
             yield LeftOut("exposure", exposure.name, ProjectPlace(exposure.original_file_path), reason)
         for _, function in sorted(self.manifest.functions.items()):
             reason = "models that call it are not taken. Write it as a Python function, or as an expression"

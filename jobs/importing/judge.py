@@ -4,6 +4,7 @@ This is the binder of `tussock plan`, so an accepted view is maintained incremen
 that `tussock plan` would print. Nothing is recomputed in full because it was refused.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -124,4 +125,14 @@ def _bind_assertion(session: Session, assertion: ProjectTest) -> StatementVerdic
 
 def _reason_of(err: TussockError) -> str:
     """The message of an error in one line, without the excerpt of the text."""
-    return " ".join(str(err).partition("\n")[0].split())
+    return explain_reason(" ".join(str(err).partition("\n")[0].split()))
+
+
+def explain_reason(reason: str) -> str:
+    """A reason with the remedy for a column that only Databricks has."""
+    if re.search(r"`_rescued_data`.*cannot be resolved", reason) is None:
+        return reason
+    return (
+        "it reads _rescued_data, a column of Auto Loader that no source has. Remove it from the query: a source is "
+        "held at a value that does not fit its column, or puts the record into its table of rejects (on_error)"
+    )

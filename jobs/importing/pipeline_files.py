@@ -5,6 +5,7 @@
     views.sql          views in the order of their inputs; a refused model is a comment with the reason
     quality/<x>.sql    one assertion per test
     tests/imported.yaml  tests of views
+    exposures.toml     reports and programs that read the views
 
 The first lines of each file name the command, and have a digest of the lines after them:
 
@@ -39,6 +40,7 @@ from tussock.jobs.importing.project import (
 )
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.settings.exposures import EXPOSURES
 from tussock.jobs.settings.pipeline import FILE
 from tussock.jobs.settings.tables import QUALITY_FOLDER
 from tussock.jobs.settings.user_files import errors_of_reading, errors_of_writing, text_of
@@ -82,6 +84,8 @@ def texts_of(project: ForeignProject, verdicts: Verdicts, command: str, data: st
     tests = [test for test in project.unit_tests if refusal_of_test(test, verdicts) == ""]
     if tests:
         bodies[TESTS] = "\n".join(map(_test_text, sorted(tests, key=lambda test: (test.view, test.name))))
+    if exposures := _exposures_text(project, verdicts):
+        bodies[Path(EXPOSURES)] = exposures
     return {path: _with_header(path, body, command) for path, body in bodies.items()}
 
 
@@ -183,7 +187,8 @@ def _is_settled(path: Path) -> bool:
 
 def _generated_files(folder: Path) -> list[Path]:
     """The files that an import wrote, also if they were edited since."""
-    paths = [path for pattern in ("*.sql", f"{QUALITY_FOLDER}/*.sql", "tests/*.yaml") for path in folder.glob(pattern)]
+    patterns = ("*.sql", f"{QUALITY_FOLDER}/*.sql", "tests/*.yaml", EXPOSURES)
+    paths = [path for pattern in patterns for path in folder.glob(pattern)]
     with errors_of_reading(folder):
         return sorted(path.relative_to(folder) for path in paths if _HEADER.match(path.read_text(encoding="utf-8")))
 
@@ -224,6 +229,22 @@ def _settings_text(project: ForeignProject, verdicts: Verdicts, data: str) -> st
         *(["", "[quality]"] if has_assertions else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _exposures_text(project: ForeignProject, verdicts: Verdicts) -> str:
+    """The exposures that read an accepted relation. Keys with the default value are left out."""
+    texts = []
+    for exposure in project.exposures:
+        if reads := [name for name in exposure.reads if verdicts[name].accepted]:
+            facts = {name: getattr(exposure, name) for name in ("type", "label", "url", "owner")}
+            lines = [
+                "[[exposures]]",
+                f"name = {_toml(exposure.name)}",
+                f"reads = [{', '.join(map(_toml, reads))}]",
+                *(f"{name} = {_toml(_one_line(text))}" for name, text in facts.items() if text),
+            ]
+            texts.append("".join(f"{line}\n" for line in lines))
+    return "\n".join(texts)
 
 
 def _toml(text: str) -> str:

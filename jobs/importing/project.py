@@ -17,6 +17,8 @@ from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 
+from tussock.jobs.settings.exposures import Exposure
+
 
 class Script(StrEnum):
     """The SQL file of the pipeline that contains a statement, in the order in which they are applied."""
@@ -132,6 +134,7 @@ class ForeignProject:
         root: the project's folder, the value of `${data}` in statements.
         inputs: the files from which this was read; `--watch` looks at them.
         models, assertions, unit_tests: in any order; names are unique.
+        exposures: the reports and programs that read its models.
         notes: sentences about the whole project.
         outdated: sentences about inputs that are older than the files from which they were made; `--check` fails.
     """
@@ -145,6 +148,7 @@ class ForeignProject:
     assertions: tuple[ProjectTest, ...] = ()
     unit_tests: tuple[UnitTest, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    exposures: tuple[Exposure, ...] = ()
     notes: tuple[str, ...] = ()
     outdated: tuple[str, ...] = ()
 

@@ -25,11 +25,13 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.importing.clock_columns import leave_out_clock
 from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.judge import explain_reason
 from tussock.jobs.importing.names import relation_name, relation_text
 from tussock.jobs.importing.project import (
     ForeignProject,
@@ -324,16 +326,23 @@ class _Reading:
         return replace(scope, catalog=words.catalog, schema=words.schema or self._spec.schema)
 
     def _add_dataset(self, words: DatasetWords, scope: _Scope, place: ProjectPlace, query: Query | None) -> None:
-        key = self._full_name(words.name, scope)
+        is_view, full = words.kind is DatasetKind.TEMPORARY_VIEW, self._full_name(words.name, scope)
+        key = (is_view and self._view_key(words.name)) or full
         if key in self._datasets:
             first = self._datasets[key].place
-            self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, f"{first} defines it too"))
-            return
-        name = self._relation_name(key)
-        if (other := next((d for d in self._datasets.values() if d.name == name), None)) is not None:
-            reason = f"its name in the pipeline is {name}, as that of {'.'.join(other.words.name)} ({other.place})"
+            reason = f"{first} defines it too, and its readers read that one; Spark refuses two of one name. Rename one"
             self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason))
             return
+        name = self._relation_name(full)
+        if (other := next((d for d in self._datasets.values() if d.name == name), None)) is not None:
+            if is_view:  # Spark keeps temporary views in no schema, so a table may have the same name
+                name = self._name_apart(name)
+            elif other.words.kind is DatasetKind.TEMPORARY_VIEW and not other.begun:
+                other.name = self._name_apart(name)
+            else:
+                reason = f"its name in the pipeline is {name}, as that of {'.'.join(other.words.name)} ({other.place})"
+                self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason))
+                return
         dataset = self._datasets[key] = _Dataset(name, words, scope, place)
         if query is not None:
             dataset.flows.append(_Flow(query, scope, place))
@@ -379,18 +388,28 @@ class _Reading:
     def _own_schema(self) -> str:
         return (self._spec.schema or DEFAULT_SCHEMA).lower()
 
+    def _name_apart(self, name: str) -> str:
+        """A name in the pipeline for a temporary view, other than those of the other datasets."""
+        taken = {dataset.name for dataset in self._datasets.values()}
+        ends = chain([""], map("_{}".format, count(2)))
+        return next(named for end in ends if (named := f"{name}_view{end}") not in taken)
+
+    def _view_key(self, parts: Sequence[str]) -> Name | None:
+        """The key of a temporary view, which belongs to no schema; None for a name with a schema."""
+        *schema, name = (part.lower() for part in parts)
+        return ("", "", name) if schema in ([], ["live"]) else None
+
     def _find_dataset(self, parts: Sequence[str], scope: _Scope) -> _Dataset | None:
-        key = self._full_name(parts, scope)
-        if (dataset := self._datasets.get(key)) is not None:
-            return dataset
-        return next(
-            (
-                d
-                for (catalog, schema, name), d in self._datasets.items()
-                if name == key[2] and schema == key[1] and "" in (catalog, key[0])
-            ),
-            None,
-        )
+        """The dataset that a name means. A temporary view hides a table of the same name, as in Spark."""
+        key, view_key = self._full_name(parts, scope), self._view_key(parts)
+        for possible in filter(None, (view_key, key)):
+            if (dataset := self._datasets.get(possible)) is not None:
+                return dataset
+        for known, dataset in self._datasets.items():
+            catalog, schema, name = known if known[1] else self._full_name(dataset.words.name, dataset.scope)
+            if (schema, name) == key[1:] and (catalog == key[0] or "" in (catalog, key[0])):
+                return dataset
+        return None
 
     def _relation_of_table(self, name: str) -> str:
         """The relation that a DataFrame reads by name."""
@@ -492,7 +511,7 @@ class _Reading:
         try:
             statement, refusal = self._statement_of(dataset), ""
         except InputError as err:
-            statement, refusal = "", " ".join(str(err).partition("\n")[0].split())
+            statement, refusal = "", explain_reason(" ".join(str(err).partition("\n")[0].split()))
         for source in self._read_outside:
             if source in names_mentioned(token.value() for token in tokens_of(SourceText(statement))):
                 self._note_read(source)

@@ -18,9 +18,13 @@ from tussock.statestore.errors import InputError
 _FORMATS = ("csv", "json", "parquet", "orc", "avro", "text", "xml", "delta", "kafka")
 #: Formats whose files or services describe their columns.
 DESCRIBED = ("parquet", "orc", "avro", "delta", "text", "kafka")
-_FIXED_VERSIONS = frozenset(
-    {"versionasof", "timestampasof", "startingversion", "startingtimestamp", "readchangefeed", "readchangedata"}
+_CHANGE_FEEDS = ("readchangefeed", "readchangedata")
+_FIXED_VERSIONS = ("versionasof", "timestampasof", "startingversion", "startingtimestamp")
+_NO_FEED = (
+    "no source has the changes of a table as rows. Read the table itself, without this option: its views follow "
+    "updates and deletes, and need no `_change_type`"
 )
+_NO_START = "a source follows the newest version of a table, and has no fixed start. Remove the option"
 _STREAM_ONLY = re.compile(  # how a stream is cut into batches, and where it keeps its state; no row depends on it
     r"(cloudfiles\.)?(max(files|bytes)pertrigger|usenotifications|useincrementallisting|includeexistingfiles|"
     r"schemalocation|schemaevolutionmode|backfillinterval|allowoverwrites|validateoptions|usemanagedfileevents|"
@@ -148,11 +152,11 @@ def _translate_options(options: dict[str, str]) -> list[str]:
     if mode is not None and mode.upper() != "FAILFAST":
         options["on_error"] = "quarantine"
         notes.append(f"mode {mode}: unreadable records go to the table of rejects")
+    for name in [key for key in options if key.lower() in _CHANGE_FEEDS]:
+        if _is_true({name: options.pop(name)}, name):
+            raise UnsupportedReadError(f"option {name}", _NO_FEED)
     if (version := next((name for name in options if name.lower() in _FIXED_VERSIONS), None)) is not None:
-        raise UnsupportedReadError(
-            f"option {version}",
-            "a source follows the newest version of a table; it has no fixed start, and no change feed as rows",
-        )
+        raise UnsupportedReadError(f"option {version}", _NO_START)
     return notes
 
 

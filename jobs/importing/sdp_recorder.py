@@ -42,6 +42,7 @@ SqlOfColumn = Callable[[Column], str]
 _EXPECTATIONS = "__tussock_expectations__"  # an attribute of a decorated function
 _OPEN = "pyspark.pipelines"
 _MODULES = ("dlt", _OPEN)
+_KNOWN_OF_FLOWS = {"name", "flow_name", "comment", "once", "spark_conf"}  # arguments that do not change the rows
 _GENERATED = re.compile(r"(?:^|,)\s*`?(\w+)`?[^,]*\bGENERATED\s+(?:ALWAYS|BY)\b", re.IGNORECASE)
 
 
@@ -233,6 +234,10 @@ class Recorder:
     ) -> None:
         if options.get("once"):
             reason = "AUTO CDC with once=True is not supported: a view follows its source"
+            self.left_out.append(LeftOut("flow", target, self._caller_place(), reason))
+            return
+        if unknown := sorted(options.keys() - _KNOWN_OF_FLOWS):  # it may decide which rows are stored
+            reason = f"its argument {unknown[0]} is unknown, so its rows are too. Remove it, or write AUTO CDC in SQL"
             self.left_out.append(LeftOut("flow", target, self._caller_place(), reason))
             return
         clauses = [f"KEYS ({self._columns_text(keys)})"]

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping
 
-from tussock.jobs.facts.lineage import LineageFacts, TableCopy, copies_of, lineage_of
+import msgspec
+
+from tussock.jobs.facts.lineage import LineageFacts, TableCopy, copies_of, exposures_of, lineage_of
 from tussock.jobs.operations.publication import Publication, around_publish
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.exposures import read_exposures
 from tussock.jobs.sinks.manifest import TableState
 
 
 def published_lineage(at: PipelineStore, published: Publication) -> LineageFacts:
     """Return the lineage of a publish's views since the previous publish. Cost: as facts.lineage.lineage_of."""
     before, _ = around_publish(at.meta, published.epoch)
-    return lineage_of(
+    lineage = lineage_of(
         at.meta, at.pipeline.name, [view.name for view in published.views], before.published, published.epoch
     )
+    exposures = exposures_of(
+        at.meta, at.pipeline.name, lineage.outputs, read_exposures(at.pipeline.folder), published.epoch
+    )
+    return msgspec.structs.replace(lineage, exposures=exposures)
 
 
 def table_lineage(at: PipelineStore, epoch: int, tables: Mapping[str, TableState]) -> tuple[TableCopy, ...]:

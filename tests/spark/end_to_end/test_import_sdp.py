@@ -403,6 +403,56 @@ def test_datasets_of_several_schemas_share_names(spark: SparkSession, tmp_path: 
         assert not session.verify().different
 
 
+#: Spark 4.2 keeps temporary views in no schema: `spark-pipelines run` over these files gives the rows of VIEW_ANSWERS.
+VIEWS_SQL = {
+    "a_sql": """
+        CREATE TEMPORARY VIEW part AS SELECT 1 AS id;
+        CREATE MATERIALIZED VIEW part AS SELECT 2 AS id;
+        CREATE MATERIALIZED VIEW of_view AS SELECT * FROM part;
+        CREATE MATERIALIZED VIEW of_table AS SELECT * FROM default.part;
+        USE SCHEMA silver;
+        CREATE TEMPORARY VIEW late AS SELECT 3 AS id;
+        CREATE MATERIALIZED VIEW own AS SELECT part.id FROM part;
+    """,
+    "b_sql": """
+        CREATE MATERIALIZED VIEW of_late AS SELECT * FROM late;
+        CREATE TEMPORARY VIEW late AS SELECT 4 AS id;
+    """,
+}
+VIEW_ANSWERS = {"part": 2, "of_view": 1, "of_table": 2, "silver.own": 1, "of_late": 3}
+
+
+def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, tmp_path: Path) -> None:
+    project, report = import_files(spark, write_project(tmp_path / "shop", **VIEWS_SQL), tmp_path)
+    assert [(line.kind, line.name, line.reason) for line in report.lines if line.reason] == [
+        (
+            "temporary view",
+            "late",
+            "transformations/a.sql:7 defines it too, and its readers read that one; Spark refuses two of one name. "
+            "Rename one",
+        )
+    ]
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert {name: session.read(name)["id"].to_pylist() for name in VIEW_ANSWERS} == {
+            name: [number] for name, number in VIEW_ANSWERS.items()
+        }
+
+
+def test_a_column_of_auto_loader_has_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
+    read = f"read_files('data/orders', format => 'json', schema => '{ROWS}')"
+    sql = f"CREATE STREAMING TABLE bad AS SELECT id FROM STREAM {read} WHERE _rescued_data IS NOT NULL;"
+    python = f"""
+from pyspark import pipelines as dp
+
+@dp.table
+def worse():
+    return spark.readStream.schema("{ROWS}").json("data/orders").select("id", "_rescued_data")
+"""
+    _, report = import_files(spark, write_project(tmp_path / "shop", a_sql=sql, b_py=python), tmp_path)
+    for name in ("bad", "worse"):
+        assert "it reads _rescued_data, a column of Auto Loader" in reason_of(report, name)
+
+
 USING_PYTHON = f"""
 import json
 from pyspark import pipelines as dp

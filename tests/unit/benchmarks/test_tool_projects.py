@@ -8,10 +8,11 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from benchmarks.import_rows import Tables
 from benchmarks.import_tools import split_rows
-from benchmarks.tool_projects import DbtProject, SdpProject
+from benchmarks.tool_projects import DbtProject, SdpProject, read_tool_table
 from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, Script
 
 PLACE = ProjectPlace("models/a.sql")
@@ -100,3 +101,32 @@ def test_one_row_of_a_hundred_comes_later(tmp_path: Path, file_format: str) -> N
     assert sorted(first["id"].to_pylist() + second["id"].to_pylist()) == rows["id"].to_pylist()
     names = {file.name for folder in (place, later / "orders") for file in folder.iterdir()}
     assert names == {f"first.{file_format}", f"later.{file_format}"}, "both files fit into one folder"
+
+
+def test_the_newest_rows_come_later_and_no_row_of_the_first_run_is_as_new(tmp_path: Path) -> None:
+    (tmp_path / "sample" / "orders").mkdir(parents=True)
+    rows = pa.table({"at": [f"2026-01-{number * 7 % 28 + 1:02}" for number in range(1_000)]})
+    pq.write_table(rows, tmp_path / "sample" / "orders" / "rows.parquet")
+    folders = tmp_path / "place", tmp_path / "later"
+    counts = split_rows(tmp_path / "sample", *folders, "orders", "parquet", "at")
+    first, second = (ds.dataset(f, format="parquet").to_table() for f in (folders[0], folders[1] / "orders"))
+    assert counts == (first.num_rows, second.num_rows)
+    assert counts[1] > 0
+    assert max(first["at"].to_pylist()) < min(second["at"].to_pylist())
+
+
+def test_tables_of_dbt_are_parquet_files_or_the_newest_version_of_a_delta_table(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2]})
+    (tmp_path / "plain").mkdir()
+    pq.write_table(rows, tmp_path / "plain" / "part.parquet")
+    assert read_tool_table(tmp_path / "plain") == rows
+    write_deltalake(tmp_path / "delta", pa.table({"id": [7]}))
+    write_deltalake(tmp_path / "delta", rows, mode="overwrite")  # the file of the first version stays
+    assert read_tool_table(tmp_path / "delta")["id"].to_pylist() == [1, 2]
+
+
+def test_a_project_with_delta_lake_starts_spark_with_it(tmp_path: Path) -> None:
+    project = dbt_project(tmp_path)
+    assert not any("delta" in word for word in project._spark_words())
+    project.facts["delta"] = True
+    assert "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension" in project._spark_words()

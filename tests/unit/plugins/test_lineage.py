@@ -4,6 +4,7 @@ The schemas are OpenLineage's own (https://github.com/OpenLineage/OpenLineage, f
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ from openlineage.client.event_v2 import Dataset, Job, Run, RunEvent, RunState
 from openlineage.client.serde import Serde
 from tussock_lineage import tables_published, views_published
 
+from tests.support.jobs.driver.embedded import append
 from tests.support.plugins import by_name as steps
 from tests.support.plugins import lineage as shared
 from tests.support.plugins.lineage import check, publish
 from tussock.jobs.facts.lineage import DataSet, data_set_at, data_set_of_path
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreatePlainView
+from tussock.jobs.settings.exposures import read_exposures
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.meta.store import MetaStore
 
 meta = shared.meta
@@ -85,6 +91,54 @@ def test_an_event_of_published_views_has_the_input_files_and_the_lineage_of_each
     of_by_g = outputs["by_g"]["facets"]["columnLineage"]
     assert origins(of_by_g["fields"]["g"]) == {"tussock://shop/priced.g IDENTITY"}
     assert list(of_by_g["fields"]) == ["g"], "a count of rows is made of no column"
+
+
+EXPOSURES = """
+[[exposures]]
+name = "board"
+type = "dashboard"
+label = "Prices"
+url = "https://reports.example.com/3"
+owner = "Ada"
+reads = ["shown", "priced"]
+[[exposures]]
+name = "other"
+reads = ["shops"]
+"""
+
+
+def test_an_event_has_the_exposures_that_read_a_published_view(meta: MetaStore, tmp_path: Path) -> None:
+    append(meta, CreatePlainView("named", "SELECT g FROM by_g", (Field("g", "int"),), ("g",), ("by_g",)))
+    append(meta, CreatePlainView("shown", "SELECT g FROM named", (Field("g", "int"),), ("g",), ("named",)))
+    (tmp_path / "pipelines/shop/exposures.toml").write_text(EXPOSURES)
+    _, outputs = views_published("shop", publish(meta))
+    (exposure,) = (output for output in outputs if "/" in output.name)
+    board = json.loads(Serde.to_json(exposure))
+    assert (board["namespace"], board["name"]) == ("tussock://shop", "exposures/board")
+    facets = board["facets"]
+    assert facets["documentation"]["description"] == "dashboard Prices, https://reports.example.com/3"
+    assert facets["ownership"]["owners"] == [{"name": "Ada"}]
+    assert facets["datasetType"]["datasetType"] == "DASHBOARD"
+    check(facets["columnLineage"], facets["columnLineage"]["_schemaURL"])
+    assert origins({"inputFields": facets["columnLineage"]["dataset"]}) == {
+        *(f"tussock://shop/by_g.{column} IDENTITY" for column in ("g", "n")),
+        *(f"tussock://shop/priced.{column} IDENTITY" for column in ("k", "g", "price")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("[[exposures]]", "missing required field `name`"),
+        ('[[exposures]]\nname = "a"\nreads = "b"', "Expected `array`, got `str`"),
+        ("[exposures", "an error of syntax"),
+    ],
+)
+def test_a_wrong_file_of_exposures_names_the_file(tmp_path: Path, text: str, finding: str) -> None:
+    (tmp_path / "exposures.toml").write_text(text)
+    with pytest.raises(PipelineError, match=re.escape(finding)) as caught:
+        read_exposures(tmp_path)
+    assert str(tmp_path / "exposures.toml") in str(caught.value)
 
 
 def test_an_event_of_published_tables_has_each_copy_with_its_version(meta: MetaStore, tmp_path: Path) -> None:

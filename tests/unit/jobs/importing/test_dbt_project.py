@@ -323,7 +323,11 @@ def test_exposures_and_functions_are_listed(read: ReadChanged) -> None:
 
     listed = {part.kind: f"{part.name} ({part.place}): {part.reason}" for part in read(change).left_out}
     assert listed["exposure"] == (
-        "morning_report (models/marts/marts.yml): it reads daily_sales: the comments of these relations name it"
+        "morning_report (models/marts/marts.yml): it reads daily_sales: lineage events name it (exposures.toml)"
+    )
+    (exposure,) = read(change).exposures
+    assert (exposure.name, exposure.reads, exposure.type, exposure.owner) == (
+        *("morning_report", ("daily_sales",), "dashboard", "Shop managers"),
     )
     assert listed["function"].startswith("to_cents (functions/to_cents.sql): models that call it are not taken")
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import msgspec
 import pytest
 
 from tussock.jobs.importing.errors import EditedFileError, ProjectError
@@ -23,6 +24,7 @@ from tussock.jobs.importing.project import (
     models_in_order,
 )
 from tussock.jobs.quality.assertions import read_assertions
+from tussock.jobs.settings.exposures import Exposure, read_exposures
 from tussock.jobs.settings.pipeline import load_pipeline
 
 PLACE = ProjectPlace("models/a.sql", 3)
@@ -60,6 +62,17 @@ def pipelines(tmp_path: Path) -> Path:
 
 def run_import(pipelines: Path, project: ForeignProject = PROJECT, check: bool = False):  # type: ignore[no-untyped-def]
     return import_project(project, pipelines, COMMAND, judge_by_refusals, check=check)
+
+
+def test_exposures_of_accepted_relations_are_a_file_of_the_pipeline(pipelines: Path) -> None:
+    report = Exposure("board", ("total", "scores"), "dashboard", 'A "title"', "https://a.example/1", "Ada")
+    exposures = report, Exposure("lost", ("scores",))
+    run_import(pipelines, replace(PROJECT, exposures=exposures))
+    assert read_exposures(pipelines / "shop") == (msgspec.structs.replace(report, reads=("total",)),)
+    drifted = run_import(pipelines, replace(PROJECT, exposures=(Exposure("board", ("total",)),)), check=True)
+    assert [str(drift.path) for drift in drifted.drifts] == ["exposures.toml"]
+    run_import(pipelines)
+    assert not (pipelines / "shop" / "exposures.toml").exists()
 
 
 def test_an_imported_pipeline_loads_with_its_files(pipelines: Path) -> None:

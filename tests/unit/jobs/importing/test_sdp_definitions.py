@@ -55,6 +55,7 @@ def test_arguments_without_a_counterpart_are_recorded(tmp_path: Path) -> None:
 import dlt
 dlt.create_streaming_table("a", schema="id INT, day DATE GENERATED ALWAYS AS (CAST(at AS DATE))")
 dlt.create_auto_cdc_flow("a", "b", ["id"], "at", once=True)
+dlt.create_auto_cdc_flow("a", "b", ["id"], "at", name="f", ignore_nulls_of=["id"])
 @dlt.table(row_filter="ROW FILTER mine ON (id)", spark_conf={"spark.sql.ansi.enabled": "false"})
 def b():
     return 1
@@ -65,5 +66,6 @@ def b():
     assert [(key, value) for key, value, _ in recorder.settings] == [("spark.sql.ansi.enabled", "false")]
     assert recorder.changes == []
     assert [part.reason for part in recorder.left_out] == [
-        "AUTO CDC with once=True is not supported: a view follows its source"
+        "AUTO CDC with once=True is not supported: a view follows its source",
+        "its argument ignore_nulls_of is unknown, so its rows are too. Remove it, or write AUTO CDC in SQL",
     ]

@@ -72,7 +72,8 @@ def test_a_mode_that_drops_records_quarantines_them() -> None:
         ("read_files('/o', format => 'rate')", "no source reads it"),
         ("read_files(concat('/a', x), format => 'csv')", "expected a constant"),
         ("cloud_files('/o')", "expected cloud_files(path, format"),
-        ("read_files('/o', format => 'delta', readChangeFeed => true)", "no change feed as rows"),
+        ("read_files('/o', format => 'delta', readChangeFeed => true)", "Read the table itself"),
+        ("read_files('/o', format => 'delta', startingVersion => 3)", "no fixed start"),
     ],
 )
 def test_other_reads_have_a_reason(text: str, reason: str) -> None:
