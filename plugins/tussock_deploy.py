@@ -63,7 +63,7 @@ def plan(pipeline: Pipeline) -> Any:
 
         if branch := (params or {}).get("merge"):
             return _plan_merge(name, branch)
-        with no_retry():
+        with no_retry(name):
             pipeline = pipeline_of(name)
             set_connections_of_files(pipeline)
             deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
@@ -93,7 +93,7 @@ def apply(pipeline: Pipeline) -> Any:
         if branch := (params or {}).get("merge"):
             _merge_branch(name, branch, approved_plan(ti, "plan"))
             return
-        with no_retry():
+        with no_retry(name):
             pipeline = pipeline_of(name)
             set_connections_of_files(pipeline)
             deployment = deploy.apply(

@@ -56,7 +56,7 @@ def measure(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import rebalance
         from tussock.jobs.texts.rebalance import units_text
 
-        with no_retry():
+        with no_retry(name):
             shares = rebalance.measure_units(open_pipeline_store(name))
         print(units_text(shares))
         return [msgspec.to_builtins(share) for share in shares]
@@ -73,7 +73,7 @@ def decide(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.rebalance import rebalance_text
 
         asked = params or {}
-        with no_retry():
+        with no_retry(name):
             at = open_pipeline_store(name)
             rebalance.require_units_of_file(at, asked.get("units"))
             decided = rebalance.plan_moves(at, asked.get("units"), asked.get("target"), asked.get("approved"))
@@ -99,7 +99,7 @@ def move(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import rebalance
         from tussock.statestore.meta.errors import LostRaceError
 
-        with no_retry():
+        with no_retry(name):
             try:
                 version = rebalance.commit_mapping(
                     open_pipeline_store(name), decode_json(approved_plan(ti, "decide"), rebalance.Rebalance)
@@ -119,7 +119,7 @@ def verify(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import rebalance
         from tussock.jobs.texts.rebalance import units_text
 
-        with no_retry():
+        with no_retry(name):
             moved = decode_json(ti.xcom_pull(task_ids="decide", key="plan"), rebalance.Rebalance)
             shares = rebalance.verify_mapping(open_pipeline_store(name), moved)
         print(units_text(shares))

@@ -117,7 +117,7 @@ def _has_remote_driver() -> bool:
 
 
 @contextmanager
-def no_retry(pipeline: str = "", context: Any = None) -> Iterator[None]:
+def no_retry(pipeline: str, context: Any = None) -> Iterator[None]:
     """Fail without retries on errors that a user must correct. Lost races and unreachable servers are retried.
 
     Args:
@@ -129,8 +129,7 @@ def no_retry(pipeline: str = "", context: Any = None) -> Iterator[None]:
     except (InputError, DamagedError) as err:
         message = "\n  ".join([f"{type(err).__name__}: {printed_error(err)}", *getattr(err, "__notes__", ())])
         cause = err if prints_rows() else None  # Airflow's log also has the texts of causes
-        argument = pipeline and argument_of(pipeline, context)
-        raise AirflowFailException(address_commands(message, pipeline=argument)) from cause
+        raise AirflowFailException(address_commands(message, pipeline=argument_of(pipeline, context))) from cause
 
 
 def argument_of(pipeline: str, context: Any = None) -> str:

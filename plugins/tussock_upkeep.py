@@ -41,7 +41,7 @@ def raise_floor(pipeline: Pipeline) -> Any:
     def retain(name: str) -> dict[str, str]:
         from tussock.jobs.operations import upkeep
 
-        with no_retry():
+        with no_retry(name):
             version = upkeep.raise_floor(open_pipeline_store(name))
         return {"floor": str(version.min_readable_epoch), "version": str(version.id)}
 
@@ -63,7 +63,7 @@ def vacuum(pipeline: Pipeline) -> Any:
     def remove(name: str) -> dict[str, str | int]:
         from tussock.jobs.operations import upkeep
 
-        with no_retry():
+        with no_retry(name):
             done = upkeep.vacuum_store(open_pipeline_store(name))
         removed = (*done.vacuumed.garbage, *done.copies)
         size = sum(removed_object.size for removed_object in removed)
@@ -111,7 +111,7 @@ class CompactStore(SubmitJob):
         from tussock.jobs.operations import compaction
 
         full = bool(context["params"]["full"])
-        with no_retry():
+        with no_retry(self.pipeline_name):
             picks = compaction.due_picks(open_pipeline_store(self.pipeline_name))
         if not picks and not full:
             self.log.info("No compaction is due.")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from threading import Event, Thread
 
@@ -67,6 +68,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What the whole run left undone after its epochs, for example input of a held source; empty: nothing. None: no
     # step after the epochs has recorded the end of the run.
     undone: tuple[str, ...] | None = None
+    ended_until: str | None = None  # the end of the newest interval whose run has succeeded, of all runs; ISO 8601
 
 
 @dataclass(slots=True)
@@ -98,8 +100,8 @@ def recorded_run(
         run: the name of the run, given by a scheduler or a command.
         only_errors: the block is a part of a run, so only its error ends the run.
 
-    Cost: one PUT, or without `run` and `interval` one GET, and another PUT per EVERY_S of a longer block. With
-        `only_errors`, none if the block succeeds.
+    Cost: one GET and one PUT, or without `run` and `interval` one GET, and both again per EVERY_S of a longer block.
+        With `only_errors`, none if the block succeeds.
     """
     span = None if interval is None else (interval.start.isoformat(), interval.end.isoformat())
     record = RunRecord(
@@ -189,7 +191,7 @@ def _write_failure(
         kind=kind,
         error=_storable_text(error),
     )
-    _write_record(meta.objects, record)
+    _write_after(meta.objects, last, record)
 
 
 def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, undone: Sequence[str]) -> None:
@@ -211,7 +213,7 @@ def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, u
             ended = msgspec.structs.replace(
                 last, state=RecordedState.SUCCEEDED, at=clock_ms(), kind="", error="", undone=left
             )
-            _write_record(meta.objects, ended)
+            _write_after(meta.objects, last, ended)
     elif (run or left) and (last is None or last.at < began):
         record = RunRecord(
             state=RecordedState.SUCCEEDED,
@@ -222,7 +224,7 @@ def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, u
             run=dict(run),
             undone=left,
         )
-        _write_record(meta.objects, record)
+        _write_after(meta.objects, last, record)
 
 
 def error_text(err: BaseException) -> str:
@@ -265,8 +267,17 @@ def _write_soon(meta: MetaStore, record: RunRecord, follower: Thread) -> None:
 
 
 def _write_record(objects: ObjectStore, record: RunRecord) -> None:
+    _write_after(objects, last_run(objects), record)
+
+
+def _write_after(objects: ObjectStore, last: RunRecord | None, record: RunRecord) -> None:
+    """Write a record, which keeps the newest interval of the record before it."""
     try:
-        objects.put(_NAME, msgspec.json.encode(record))
+        ends = [None if last is None else last.ended_until]
+        if record.state is RecordedState.SUCCEEDED and record.interval is not None:
+            ends.append(record.interval[1])
+        until = max((end for end in ends if end is not None), key=datetime.fromisoformat, default=None)
+        objects.put(_NAME, msgspec.json.encode(msgspec.structs.replace(record, ended_until=until)))
     except Exception as err:  # a record is not worth a run
         log.warning("could not record the state of the run: %s: %s", type(err).__name__, err)
 

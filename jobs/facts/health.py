@@ -21,7 +21,7 @@ from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
-from tussock.jobs.quality.arrival import LateFiles, MissingFiles
+from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
@@ -152,7 +152,6 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the quality check's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
-    late: Sequence[LateFiles] = ()  # of the newest intervals, newest first
     statements: int = 0  # they wait in the log
     is_empty: bool = False  # no epoch is committed or open, and no statement waits
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
@@ -181,7 +180,7 @@ def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
         *_of_freshness(facts),
         *_of_epochs(facts),
         *_of_arrival(facts),
-        *_of_late_files(facts.late),
+        *_of_late_files(facts.sources),
         *_of_publishing(facts),
         *_of_checks(facts),
         *(() if facts.branch else _of_shape(facts.shape)),  # compaction would copy the parent's rows into the branch
@@ -521,10 +520,12 @@ def _of_arrival(facts: HealthFacts) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
 
 
-def _of_late_files(late: Sequence[LateFiles]) -> Iterator[Trouble]:
+def _of_late_files(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:
     """Yield one trouble per source: for its oldest interval, with a list of the others."""
-    for source in dict.fromkeys(one.source for one in late):
-        first, *others = [one for one in reversed(late) if one.source == source]
+    for source in sources:
+        if not source.late:
+            continue
+        first, *others = sorted(source.late, key=lambda one: one.interval.start)
         start, end = first.interval.start, first.interval.end
         files = "files" if len(first.files) > 1 else "a file"
         what = (
@@ -538,7 +539,7 @@ def _of_late_files(late: Sequence[LateFiles]) -> Iterator[Trouble]:
             f"Run the interval again: `tussock epoch --interval {start.isoformat()} {end.isoformat()}`, or clear its "
             "run. A restatement of the interval also takes corrected and deleted files."
         )
-        yield Trouble(TroubleKind.FILES_LATE, f"source {source}", what, do, wrong=False)
+        yield Trouble(TroubleKind.FILES_LATE, f"source {source.source}", what, do, wrong=False)
 
 
 def _of_publishing(facts: HealthFacts) -> Iterator[Trouble]:

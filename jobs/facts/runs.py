@@ -42,6 +42,17 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # class of its error
     error: str
     undone: tuple[str, ...] = ()  # of an incomplete run: each thing that it left undone
+    ended_until: datetime | None = None  # the end of the newest interval whose run has ended; None: none is recorded
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether its epochs are committed."""
+        return self.state in (RunState.COMMITTED, RunState.SUCCEEDED, RunState.INCOMPLETE)
+
+    @property
+    def interval_end(self) -> datetime | None:
+        """The end of its interval; None without one."""
+        return None if self.interval is None else datetime.fromisoformat(self.interval[1])
 
     @property
     def name(self) -> str:
@@ -72,6 +83,7 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
         kind=record.kind,
         error=record.error,
         undone=record.undone or (),
+        ended_until=None if record.ended_until is None else datetime.fromisoformat(record.ended_until),
     )
 
 

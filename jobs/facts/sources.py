@@ -1,5 +1,6 @@
 """The sources: their taken input, their waiting input, and the reasons of holds."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,12 +11,14 @@ from tussock.jobs.catalog.move_source import move_source, moved_sources
 from tussock.jobs.executors.late_changes import LATE_CHANGES
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.quality.arrival import LateFiles, late_files
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import count_rejects
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.keyed import is_log
+from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.postgres import slot_lag
 from tussock.jobs.sources.postgres_slot import SlotState
 from tussock.jobs.sources.registry import reader_of
@@ -59,16 +62,20 @@ class SourceFacts(msgspec.Struct, frozen=True):
     # Bytes of log that a Postgres server keeps for the source's slot, and may keep further; None: no slot, or no limit.
     log_bytes: int | None = None
     log_bytes_left: int | None = None
+    late: tuple[LateFiles, ...] = ()  # waiting files of intervals that have run; none if the source is held
 
 
-def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
+def list_sources(
+    meta: MetaStore, version: HummockVersion | None = None, ended: Sequence[Interval] = ()
+) -> tuple[SourceFacts, ...]:
     """Return the sources, in order of creation.
 
     Args:
         version: a version that was already read; None: the newest.
+        ended: intervals whose runs have ended, to find late files.
 
-    Cost: per source, one listing and one comparison with its taken files. Also a scan of its rejects if an epoch
-    did not count them.
+    Cost: per source, one listing and one comparison with its taken files, and `late_files`. Also a scan of its
+    rejects if an epoch did not count them.
     """
     version = meta.read_latest() if version is None else version
     rejects, catalog, moved = _count_rejects(meta, version), version.catalog, set[str]()
@@ -78,7 +85,7 @@ def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tupl
     relations = ((relation, source_of(relation)) for relation in catalog.live_relations())
     both = ((relation, statement) for relation, statement in relations if statement is not None)
     return tuple(
-        _source_facts(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved)
+        _source_facts(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved, ended)
         for relation, statement in both
     )
 
@@ -105,6 +112,7 @@ def _source_facts(
     statement: CreateSource,
     rejects: int | None,
     moved: bool,
+    ended: Sequence[Interval],
 ) -> SourceFacts:
     """Return the facts of one source. `moved`: its folder moved since the last epoch, which still has the old names."""
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
@@ -133,6 +141,7 @@ def _source_facts(
         _count_late(meta, version, relation),
         None if slot is None else slot.held_bytes,
         None if slot is None else slot.safe_bytes,
+        () if relation.holds else tuple(late_files(statement, [item.name for item in waiting], ended)),
     )
 
 

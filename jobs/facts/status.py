@@ -21,7 +21,7 @@ from tussock.jobs.facts.units import UnitFacts, list_units
 from tussock.jobs.facts.verified import VerifiedFacts, read_verified
 from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, list_views
 from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, list_zones, zone_databases
-from tussock.jobs.quality.arrival import LateFiles, late_files, missing_files, past_intervals
+from tussock.jobs.quality.arrival import missing_files, past_intervals
 from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.prices import Prices
@@ -203,7 +203,6 @@ def _health_facts(
     last: int,
 ) -> HealthFacts:
     barrier = meta.barrier_after(version.epoch)
-    sources = list_sources(meta, version)
     epochs = list_epochs(meta, last, version=version)
     newest = epochs[-1] if epochs else None
     statements = meta.log_end() - version.log_end
@@ -211,9 +210,11 @@ def _health_facts(
     seen_run = max(
         (at for at in (None if run is None else run.at, moment_if_any(version.epoch)) if at is not None), default=None
     )
-    past, ran_until = _past_intervals(version, settings, now), _ran_until(version, settings, run)
-    due = [one for one in past if one.end <= (ran_until or now)]
-    ended = due if ran_until is not None else []
+    past, ended = _past_intervals(version, settings, now), _ended_until(version, settings, run)
+    at_work = None if run is None or settings.schedule is None else run.interval_end
+    due_until = max((at for at in (ended, at_work) if at is not None), default=now)
+    due = [one for one in past if one.end <= due_until]
+    sources = list_sources(meta, version, [one for one in past if _has_ended(one, ended, run)])
     return HealthFacts(
         pipeline=settings.name,
         environment=settings.environment,
@@ -242,7 +243,6 @@ def _health_facts(
         statements=statements,
         is_empty=not version.epoch and not statements and barrier is None,
         missing=missing_files(meta, version, settings.arrival, due, now),
-        late=_late_files(meta, version, sources, ended),
     )
 
 
@@ -260,25 +260,30 @@ def _past_intervals(version: HummockVersion, settings: StatusSettings, now: date
     return past_intervals(settings.schedule, version.catalog.resolve_zone(settings.time_zone), now, _INTERVALS)
 
 
-def _late_files(
-    meta: MetaStore, version: HummockVersion, sources: Sequence[SourceFacts], ended: Sequence[Interval]
-) -> list[LateFiles]:
-    waiting = {one.source for one in sources if one.waiting_files and not one.held}
-    return late_files(meta, version, waiting, ended) if waiting and ended else []
-
-
-def _ran_until(version: HummockVersion, settings: StatusSettings, run: RunFacts | None) -> datetime | None:
-    """Return the end of the newest interval that has run; None if no run had an interval, or without a schedule.
+def _ended_until(version: HummockVersion, settings: StatusSettings, run: RunFacts | None) -> datetime | None:
+    """Return the end of the newest interval whose run has ended; None if there is none, or without a schedule.
 
     A scheduler that stands still is another trouble (`overdue`).
     """
     if (schedule := settings.schedule) is None:
         return None
-    ends = [] if run is None or run.interval is None else [datetime.fromisoformat(run.interval[1])]
+    ends = [] if run is None or run.ended_until is None else [run.ended_until]
     moment_of_store = time_of_micros(version.moment)
     if version.by_intervals and moment_of_store > Ticks(schedule.cron, settings.time_zone).first_tick(schedule.start):
         ends.append(moment_of_store)
     return max(ends, default=None)
+
+
+def _has_ended(interval: Interval, until: datetime | None, run: RunFacts | None) -> bool:
+    """Return whether the run of an interval has ended, so that files that arrive now are late.
+
+    Args:
+        until: the end of the newest interval whose run has ended.
+        run: the last run. If it has not succeeded, it or its repetition takes the files of its interval.
+    """
+    if until is None or interval.end > until:
+        return False
+    return run is None or run.has_epochs or run.interval_end != interval.end
 
 
 def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:

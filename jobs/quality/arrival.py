@@ -115,43 +115,26 @@ class MissingFiles:
 
 @dataclass(frozen=True, slots=True)
 class LateFiles:
-    """Files of a source for an interval that arrived after its run."""
+    """Files for an interval that arrived after its run."""
 
-    source: str
     interval: Interval
     files: tuple[str, ...]
 
 
-def late_files(
-    meta: MetaStore, version: HummockVersion, sources: Collection[str], intervals: Sequence[Interval]
-) -> list[LateFiles]:
-    """Return the waiting files of these intervals, per source with the interval in its path.
-
-    A source that cannot be listed is omitted: it is held.
+def late_files(statement: CreateSource, waiting: Sequence[str], intervals: Sequence[Interval]) -> list[LateFiles]:
+    """Return the waiting files of a source that belong to these intervals. None if its path has no interval.
 
     Args:
-        sources: names; the others are not listed.
+        waiting: the names of the source's waiting files.
         intervals: whose runs have ended.
 
-    Cost: one listing per source, and `named_by_interval`.
+    Cost: `named_by_interval`.
     """
-    late: list[LateFiles] = []
-    for relation in version.catalog.live_relations():
-        statement = source_of(relation)
-        if statement is None or relation.name not in sources or not has_interval(statement.options.get("path", "")):
-            continue
-        taken = open_table(meta.objects, version, relation.state_tables[0])
-        try:
-            waiting = [item.name for item in reader_of(statement).waiting(statement, taken)]
-        except (InputError, RetryableError):
-            continue
-        by_interval = named_by_interval(statement.options["path"], statement.options, waiting, intervals)
-        late += [
-            LateFiles(relation.name, interval, tuple(files))
-            for interval, files in zip(intervals, by_interval, strict=True)
-            if files
-        ]
-    return late
+    path = statement.options.get("path", "")
+    if not waiting or not has_interval(path):
+        return []
+    by_interval = named_by_interval(path, statement.options, waiting, intervals)
+    return [LateFiles(interval, tuple(files)) for interval, files in zip(intervals, by_interval, strict=True) if files]
 
 
 def require_sources(rules: Mapping[str, ArrivalRule], catalog: Catalog) -> None:

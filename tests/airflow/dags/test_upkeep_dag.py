@@ -13,6 +13,7 @@ import pytest
 
 from scripts.airflow_home import airflow_environment
 from tests.support.statestore.hummock.living_store import living_store, named_by
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +45,25 @@ def test_every_pipeline_has_an_upkeep_dag_of_three_tasks_that_take_no_slot_of_it
         assert [sorted(task.downstream_task_ids) for task in dag.topological_sort()] == [["compact"], ["vacuum"], []]
         assert {task.pool for task in dag.tasks} == {"default_pool"}
         assert (dag.max_active_runs, dag.catchup) == (1, False)
+
+
+def test_an_error_of_a_task_names_a_command_that_works_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tussock_upkeep
+    from tussock_airflow import AirflowFailException
+
+    def vanished(name: str) -> None:
+        raise NotInitialisedError(f"s3://bucket/{name}")
+
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP).upkeep_shop
+    monkeypatch.setattr(tussock_upkeep, "open_pipeline_store", vanished)
+    works = "create a store with `tussock init --pipeline shop`"
+    for task in ("raise_floor", "vacuum"):
+        with pytest.raises(AirflowFailException, match=works):
+            dag.get_task(task).python_callable("shop")
+    with pytest.raises(AirflowFailException, match=works):
+        dag.get_task("compact").execute({"params": {"full": False}})
 
 
 def test_upkeep_also_tidies_tables_outside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

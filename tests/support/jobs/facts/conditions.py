@@ -105,12 +105,13 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
                 MissingFiles("orders", Interval(AT - timedelta(days=1), AT), (), 1, 1, AT + timedelta(minutes=5)),
             )
         },
-        TroubleKind.FILES_LATE: {
-            "late": (
-                LateFiles("orders", Interval(AT - timedelta(days=1), AT), ("day=30/a.csv",)),
-                LateFiles("orders", Interval(AT - timedelta(days=2), AT - timedelta(days=1)), ("a.csv", "b.csv")),
-            )
-        },
+        TroubleKind.FILES_LATE: _source(
+            facts,
+            late=(
+                LateFiles(Interval(AT - timedelta(days=1), AT), ("day=30/a.csv",)),
+                LateFiles(Interval(AT - timedelta(days=2), AT - timedelta(days=1)), ("a.csv", "b.csv")),
+            ),
+        ),
         TroubleKind.VIEW_PAUSED: _view(facts, state=ViewState.PAUSED, reason="division by zero in row k=1", since=AT),
         TroubleKind.VIEW_HELD_BACK: _view(facts, state=ViewState.HELD_BACK, since=AT, quality=_failed(EPOCH)),
         TroubleKind.SUITE_FAILED: _view(facts, quality=_failed(EPOCH)),

@@ -6,6 +6,7 @@ The expected numbers follow from the values that the tests write into the files.
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.unit.jobs.driver.test_rejects import FIELDS, Record, source, view, wr
 from tests.unit.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Scan
@@ -30,7 +32,8 @@ from tussock.jobs.reading.intake import read_intakes
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.schedule import RunSchedule
-from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.base import Item, Restated
+from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restating
 
@@ -91,6 +94,44 @@ def test_late_files_are_named_until_the_printed_command_takes_them(shop: Shop, d
         assert shop.run(*command)[0] == 0
     assert "no scheduled run takes" not in shown_status(shop)
     assert sum(source.taken_files for source in list_sources(open_meta(f"{shop.folder}/store"))) == 4
+
+
+def test_a_day_without_input_stays_known_as_run_when_an_older_day_runs_again(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\n')
+    files(data, 1)
+    assert all(day(shop, number)[0] == 0 for number in (1, 2, 1))
+    files(data, 2)
+    assert "/2026-01-02.parquet, for the interval from 2026-01-02 00:00" in shown_status(shop)
+
+
+def test_a_file_of_a_day_whose_run_has_failed_is_not_late(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\n')
+    files(data, 1, 3)
+    assert all(day(shop, number)[0] == 0 for number in (1, 2, 3))
+    files(data, 2)
+    meta = open_meta(f"{shop.folder}/store")
+    assert "no scheduled run takes" in shown_status(shop)
+    second = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    with pytest.raises(OSError, match="lost"), recorded_run(meta, "epoch", {}, second):
+        raise OSError("lost")
+    assert "no scheduled run takes" not in shown_status(shop), "the repetition of its run takes it"
+
+
+def test_a_source_is_listed_once_for_the_status(shop: Shop, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\n')
+    files(data, 1, 3)
+    assert all(day(shop, number)[0] == 0 for number in (1, 2, 3))
+    files(data, 2)
+    listings: list[Any] = []
+    list_waiting = FileSource.waiting
+
+    def count(*arguments: Any) -> tuple[Item, ...]:
+        listings.append(arguments)
+        return list_waiting(*arguments)
+
+    monkeypatch.setattr(FileSource, "waiting", count)
+    assert "no scheduled run takes" in shown_status(shop)
+    assert len(listings) == 1
 
 
 def shown_status(shop: Shop) -> str:
