@@ -105,11 +105,23 @@ def _make_locked(prefix: str, parent: str) -> tuple[str, int]:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # Another process has removed it.
             continue
-        with suppress(OSError):  # A file system without locks: nobody can lock the folder, so it is never removed.
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.isdir(path):  # noqa: PTH112
+        if lock_new(handle) and os.path.isdir(path):  # noqa: PTH112
             return path, handle
-        os.close(handle)  # Another process removed it before it was locked.
+        os.close(handle)  # Another process locked or removed it first.
+
+
+def lock_new(handle: int) -> bool:
+    """Lock a new file or folder. False if another process has locked it to remove it.
+
+    That process may stand still, so this does not wait.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # A file system without locks: no process can lock it, so it is never removed.
+        pass
+    return True
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from tussock.statestore.errors import TussockError
+from tussock.statestore.local_disk import lock_new
 from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadObjectNameError,
@@ -236,11 +237,9 @@ class LocalObjectStore:
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileExistsError:  # left by a killed process with our id, or by another host on a shared disk
                 continue
-            with suppress(OSError):  # A file system without locks is never swept.
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:
+            if lock_new(handle) and os.fstat(handle).st_nlink:
                 return path, handle
-            os.close(handle)  # A sweep deleted it before we locked it.
+            os.close(handle)  # A sweep locked or deleted it before we locked it.
 
     def _prepare_folder(self, folder: Path) -> _Folders:
         """Create `folder` and its missing parents. Returns the folders whose parents the caller must sync."""

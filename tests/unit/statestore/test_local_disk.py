@@ -137,3 +137,25 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(
         assert len(removed) == 1
         assert removed[0] != Path(folder).name
         assert Path(folder).is_dir()
+
+
+@pytest.mark.timeout(20)
+def test_a_folder_that_a_stopped_process_has_locked_is_not_waited_for(
+    parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, stopped_at = os.open, list[str]()
+
+    def open_late(path: Any, flags: int, *more: int) -> int:
+        handle = opened(path, flags, *more)
+        if not stopped_at and Path(path).parent == parent:
+            stopped_at.append(path)
+            other = opened(path, flags)
+            fcntl.flock(other, fcntl.LOCK_EX)  # as `remove_abandoned` of a process that stands still from here on
+        return handle
+
+    local_disk._folder_prefix()
+    local_disk._remove_abandoned_once(str(parent))
+    monkeypatch.setattr(os, "open", open_late)
+    with TemporaryFolder("test") as folder:
+        assert stopped_at
+        assert str(folder) != stopped_at[0]

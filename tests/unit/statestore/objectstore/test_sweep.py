@@ -1,11 +1,13 @@
 """Leftovers of killed processes on a local disk are removed; the files of a slow writer are not."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +72,23 @@ def test_writers_and_sweepers_at_once_do_not_get_in_each_other_s_way(
         thread.join()
     assert len(list(store.list(""))) == 600
     assert list((tmp_path / "store/.tmp").iterdir()) == []
+
+
+@pytest.mark.timeout(20)
+def test_a_writer_does_not_wait_for_a_sweep_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalObjectStore(tmp_path / "store")
+    store.put("data/a", b"before")
+    opened, locked = os.open, list[int]()
+
+    def open_late(path: Any, flags: int, *more: int) -> int:
+        handle = opened(path, flags, *more)
+        if flags & os.O_EXCL and not locked:
+            locked.append(opened(path, os.O_RDONLY))
+            fcntl.flock(locked[0], fcntl.LOCK_EX)  # as `sweep_temporary` of a process that stands still from here on
+        return handle
+
+    monkeypatch.setattr(os, "open", open_late)
+    store.put("data/b", b"after")
+    assert store.get("data/b") == b"after"
+    os.close(locked[0])
+    assert len(store.sweep_temporary()) == 1, "the file that the sweep had locked"
