@@ -3,7 +3,7 @@
 libpq reads passwords, service files and certificates from its own variables and files: PGPASSWORD, PGPASSFILE, …
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
@@ -14,6 +14,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "application_name": "tussock"}
 LOCK_WAIT = "60s"
+ENCODING = "UTF8"  # of all texts: else the database, or PGCLIENTENCODING, decides how a server reads bytes of a COPY
+#: Settings that decide texts, so that those of a server or a role do not.
+SESSION: Mapping[str, str] = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+}
 
 
 class ServerFailure(Enum):
@@ -57,7 +66,7 @@ _BY_STATE = {
 
 @contextmanager
 def open_connection(address: str, **more: Any) -> "Iterator[psycopg.Connection[Any]]":
-    """Open a connection, and close it at the end of the block.
+    """Open a connection whose texts are UTF-8, and close it at the end of the block.
 
     Args:
         address: as libpq takes it: a URL, or `key=value` pairs.
@@ -67,11 +76,17 @@ def open_connection(address: str, **more: Any) -> "Iterator[psycopg.Connection[A
     """
     parameters = conninfo_to_dict(address)
     defaults = {name: value for name, value in DEFAULTS.items() if name not in parameters}
-    connection = psycopg.connect(make_conninfo(address, **defaults), **more)
+    connection = psycopg.connect(make_conninfo(address, **defaults, client_encoding=ENCODING), **more)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def apply_settings(connection: "psycopg.Connection[Any]", settings: Mapping[str, str], *, is_local: bool) -> None:
+    """Apply settings of the server to a connection. `is_local`: only to its transaction."""
+    calls = ", ".join("set_config(%s, %s, %s)" for _ in settings)
+    connection.execute(f"SELECT {calls}", [part for pair in settings.items() for part in (*pair, is_local)])
 
 
 def without_password(address: str) -> str:

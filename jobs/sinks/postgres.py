@@ -27,7 +27,13 @@ from psycopg.conninfo import make_conninfo
 
 from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import outside_name
-from tussock.jobs.postgres.connection import LOCK_WAIT, open_connection, without_password
+from tussock.jobs.postgres.connection import (
+    LOCK_WAIT,
+    SESSION,
+    apply_settings,
+    open_connection,
+    without_password,
+)
 from tussock.jobs.settings.connections import CONNECTION_PARTS, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
@@ -142,8 +148,7 @@ class PostgresPlace:
         self._begun = True
 
     def _begin(self) -> None:
-        self.run("SET LOCAL lock_timeout = {}", sql.Literal(LOCK_WAIT))
-        self.run("SET LOCAL timezone = 'UTC'")
+        apply_settings(self.connection, {**SESSION, "lock_timeout": LOCK_WAIT}, is_local=True)
         self.run("SELECT pg_advisory_xact_lock(hashtextextended({}, 0))", sql.Literal(f"tussock {self.schema}"))
         self.create_schema(self.schema)
         for statement in _CREATE:

@@ -35,7 +35,6 @@ from tussock.jobs.sources.postgres_errors import (
     translating_errors,
 )
 from tussock.jobs.sources.postgres_log import Log
-from tussock.jobs.sources.postgres_values import SESSION
 
 if TYPE_CHECKING:
     import psycopg
@@ -571,7 +570,7 @@ def open_database(source: CreateSource, timeout_s: int | None = None) -> Iterato
     import psycopg
     from psycopg.conninfo import make_conninfo
 
-    from tussock.jobs.postgres.connection import open_connection
+    from tussock.jobs.postgres.connection import SESSION, apply_settings, open_connection
 
     parameters = {name: value for name, value in resolve_references(source, CONNECTION).items() if value}
     if timeout_s is not None:
@@ -580,8 +579,7 @@ def open_database(source: CreateSource, timeout_s: int | None = None) -> Iterato
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(open_connection(address, autocommit=True))
-            settings = ", ".join("set_config(%s, %s, false)" for _ in _SETTINGS)
-            connection.execute(f"SELECT {settings}", [text for pair in _SETTINGS.items() for text in pair])
+            apply_settings(connection, {**SESSION, **_SETTINGS}, is_local=False)
         except psycopg.Error as err:
             shown, user = place_of(source).shown, parameters.get("user", "USER")
             raise connection_error(source.name, shown, user, table_text(source), err) from err
@@ -589,7 +587,7 @@ def open_database(source: CreateSource, timeout_s: int | None = None) -> Iterato
 
 
 #: A snapshot fails if a policy would hide rows of it, since the log contains all rows.
-_SETTINGS = {**SESSION, "lock_timeout": "60s", "row_security": "off"}
+_SETTINGS = {"lock_timeout": "60s", "row_security": "off"}
 
 
 def number_of_lsn(text: str) -> int:

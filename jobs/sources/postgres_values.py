@@ -10,8 +10,8 @@
     an array of one dimension             array of the type of its elements
     any type                              string: the server's text
 
-Sessions have fixed formats (SESSION), so the texts do not depend on settings of the server. A text that does not fit
-its type raises UnfitTextError, never NULL.
+Sessions have fixed formats (SESSION in postgres/connection.py), so the texts do not depend on settings of the server. A
+text that does not fit its type raises UnfitTextError, never NULL.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,6 @@ import pyarrow.compute as pc
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
-#: Settings of a session that decide texts.
-SESSION: Mapping[str, str] = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, MDY",
-    "IntervalStyle": "iso_8601",
-    "bytea_output": "hex",
-    "extra_float_digits": "3",
-    "client_encoding": "UTF8",
-}
 _INTEGERS = {"int2": ("smallint", "int", "bigint"), "int4": ("int", "bigint"), "int8": ("bigint",)}
 _TYPES = {
     **_INTEGERS,

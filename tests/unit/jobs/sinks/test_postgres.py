@@ -413,6 +413,26 @@ def test_a_check_compares_times_after_the_year_9999(
     assert [(c.objection, c.compared) for c in check_tables(shop.meta, shop.settings)] == [(None, True)]
 
 
+def test_settings_of_a_database_change_no_value(server: PostgresServer, shop: Shop) -> None:
+    """Its encoding decides the bytes of texts, and its other settings how it prints values."""
+    server.execute("shop", "DROP DATABASE IF EXISTS western")
+    server.execute("shop", "CREATE DATABASE western ENCODING 'LATIN1' TEMPLATE template0")
+    for setting in ("extra_float_digits = 0", "datestyle = 'German'", "timezone = 'Asia/Tokyo'"):
+        server.execute("western", f"ALTER DATABASE western SET {setting}")
+    fields = Field("name", "string"), Field("part", "double"), Field("at", "timestamp")
+    shop.append(CreateTable("t", fields, (0,)))
+    shop.settings = PostgresSettings(server.address("western"), ("t",))
+    shop._insert("t", fields, [("Größe", 0.1 + 0.2, dt.datetime(2024, 2, 3, tzinfo=dt.UTC))])
+    shop.commit()
+    shop.publish()
+    assert server.read("western", "SELECT name, length(name) FROM t") == [("Größe", 5)]
+    assert [(c.objection, c.compared) for c in check_tables(shop.meta, shop.settings)] == [(None, True)]
+    shop._insert("t", fields, [("5 €", 1.0, dt.datetime(2024, 2, 3, tzinfo=dt.UTC))])
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match='has no equivalent in encoding "LATIN1"'):
+        shop.publish()
+
+
 def test_a_check_of_a_table_that_cannot_be_read_does_not_end_the_others(server: PostgresServer, shop: Shop) -> None:
     shop.change()
     shop.commit()
