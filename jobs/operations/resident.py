@@ -17,8 +17,12 @@ from tussock.jobs.driver.run_record import error_text
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.sources.parquet_footer import forget_old_footers
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.meta.pages import PagedLevel
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.progress import Progress
 
@@ -162,10 +166,30 @@ def run_repeatedly(
     turn = Turn(at.meta.objects, at.meta.writer, progress)
     while turn.wait(stop, every_s):
         with turn.keep_turn(), runner_of(at, Where.AS_SET, "epochs", progress) as runner:
-            _run_turn(turn, every_s, stop, lambda: run(runner), progress)
+            _run_turn(turn, every_s, stop, lambda: run(runner), progress, _Leftovers(at.meta))
 
 
-def _run_turn(turn: Turn, every_s: float, stop: Event, run: Callable[[], object], progress: Progress) -> None:
+class _Leftovers:
+    """The parts of this process's caches that no later epoch reads. Without end, they would fill their limits."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta, self._ssts = meta, frozenset[str]()
+
+    def forget(self) -> None:
+        """Forget the footers of files that are taken, and SSTs that the newest version does not have any more."""
+        forget_old_footers()
+        if (version := self._meta.newest_seen) is None:
+            return
+        unpaged = (level for level in version.levels if not isinstance(level, PagedLevel))  # pages would be read
+        ssts = frozenset(sst.name for level in unpaged for sst in level)
+        if gone := self._ssts - ssts:
+            process_cache().forget_ssts(self._meta.objects.uri, gone)
+        self._ssts = ssts
+
+
+def _run_turn(
+    turn: Turn, every_s: float, stop: Event, run: Callable[[], object], progress: Progress, leftovers: _Leftovers
+) -> None:
     last_error, pause_s = "", every_s
     while turn.has_turn() and not stop.is_set():
         began = time.monotonic()
@@ -181,4 +205,5 @@ def _run_turn(turn: Turn, every_s: float, stop: Event, run: Callable[[], object]
                 progress(text)
             last_error = text
             pause_s = min(max(2 * pause_s, 1.0), MOST_PAUSE_S) if isinstance(err, RetryableError) else every_s
+        leftovers.forget()
         stop.wait(max(0.0, began + pause_s - time.monotonic()))

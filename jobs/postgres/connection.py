@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "60000", "application_name": "tussock"}
 LOCK_WAIT = "60s"
 ENCODING = "UTF8"  # of all texts: else the database, or PGCLIENTENCODING, decides how a server reads bytes of a COPY
-#: Settings that decide texts, so that those of a server or a role do not.
+#: These settings decide texts; the defaults of a server, a database or a role differ.
 SESSION: Mapping[str, str] = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, MDY",

@@ -40,23 +40,37 @@ class _Footers:
 
     def __init__(self) -> None:
         self._footers, self._nbytes, self._lock = OrderedDict[_Key, pq.FileMetaData](), 0, new_lock()
+        self._used = set[_Key]()  # since the last `forget_unused`
 
     def find_footer(self, key: _Key) -> pq.FileMetaData | None:
         """Return a footer, which then counts as the one read last; None if it is not remembered."""
         with self._lock:
             if (footer := self._footers.get(key)) is not None:
                 self._footers.move_to_end(key)
+                self._used.add(key)
             return footer
 
     def add_footer(self, key: _Key, footer: pq.FileMetaData) -> None:
         """Remember a footer, and forget those not used for longest."""
         with self._lock:
-            if (before := self._footers.pop(key, None)) is not None:
-                self._nbytes -= _size_of(before)
+            self._forget_footer(key)
             self._footers[key] = footer
             self._nbytes += _size_of(footer)
+            self._used.add(key)
             while self._nbytes > _MOST_BYTES and len(self._footers) > 1:
-                self._nbytes -= _size_of(self._footers.popitem(last=False)[1])
+                self._forget_footer(next(iter(self._footers)))
+
+    def forget_unused(self) -> None:
+        """Forget the footers that were not used since the last call."""
+        with self._lock:
+            for key in self._footers.keys() - self._used:
+                self._forget_footer(key)
+            self._used.clear()
+
+    def _forget_footer(self, key: _Key) -> None:
+        if (footer := self._footers.pop(key, None)) is not None:
+            self._nbytes -= _size_of(footer)
+            self._used.discard(key)
 
 
 def _size_of(footer: pq.FileMetaData) -> int:
@@ -82,6 +96,11 @@ def footer_of(file: PinnedFile, options: Mapping[str, str]) -> pq.FileMetaData:
             footer = pq.read_metadata(source)
         _footers.add_footer(key, footer)
     return footer
+
+
+def forget_old_footers() -> None:
+    """Forget the footers that no run has used since the last call: their files are taken, and not read again."""
+    _footers.forget_unused()
 
 
 def opened_bytes(file: PinnedFile, options: Mapping[str, str]) -> pa.NativeFile:

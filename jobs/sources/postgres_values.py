@@ -14,8 +14,6 @@ Sessions have fixed formats (SESSION in postgres/connection.py), so the texts do
 text that does not fit its type raises UnfitTextError, never NULL.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -5,7 +5,7 @@ SSTs are named by a hash of their bytes, so entries never become stale.
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -126,6 +126,13 @@ class BlockCache:
             entry = load()
             self.put(key, entry)
         return entry
+
+    def forget_ssts(self, store: str, names: Collection[str]) -> None:
+        """Remove the entries of SSTs, which begin with the store's URI and the name. Cost: O(entries)."""
+        wanted = {(store, name) for name in names}
+        with self._lock:
+            for key in [key for key in self._entries if isinstance(key, tuple) and key[:2] in wanted]:
+                self._bytes -= self._entries.pop(key)[1]
 
     def clear(self) -> None:
         """Remove all entries."""

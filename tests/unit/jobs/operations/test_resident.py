@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import insert, rows
 from tests.support.waiting import eventually
-from tests.unit.jobs.facts.test_status import files, shop
+from tests.unit.jobs.facts.test_status import files, shop, write
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.operations import resident
@@ -25,7 +25,11 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import EpochSettings, Runner
 from tussock.jobs.shell.pipeline_commands import stop_on_signals
+from tussock.jobs.sources.parquet_footer import _footers
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import InputError, MustStopError, RetryableError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.store import MetaStore
 
 __all__ = ["files", "shop"]
@@ -143,6 +147,26 @@ def test_each_look_takes_what_arrived_until_the_signal(shop: MetaStore) -> None:
     run_repeatedly(pipeline(shop), 0.001, stop, run, print)
     assert len(rows(shop, "t")) == before + 3
     assert turn_of(shop, "next", []).wait(Event(), 0.01), "the turn is given back"
+
+
+def test_a_process_forgets_footers_of_taken_files_and_replaced_ssts(shop: MetaStore, files: Path) -> None:
+    """So its memory does not grow with its epochs."""
+    stop, held = Event(), list[tuple[int, int]]()
+
+    def run(runner: LevelRunner) -> None:
+        live = {sst.name for level in shop.read_latest().levels for sst in level}
+        cached = {key[1] for key in process_cache().held_keys() if key[0] == shop.objects.uri}  # type: ignore[index]
+        held.append((len(_footers._footers), len({name for name in cached if isinstance(name, str)} - live)))
+        write(files / f"{len(held) + 1}.parquet", range(10 * len(held), 10 * len(held) + 10))
+        advance_store(runner, shop)
+        rows(shop, "per_g")
+        list(compact_store(shop, CompactionOptions()))
+        if len(held) == 10:
+            stop.set()
+
+    run_repeatedly(pipeline(shop), 0.001, stop, run, print)
+    assert max(footers for footers, _ in held) <= 3, held
+    assert max(replaced for _, replaced in held) <= 4, "only those that one round wrote and replaced"
 
 
 class Damaged(InputError):
