@@ -86,6 +86,25 @@ _DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
 _REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
 _SETTLED_MS = 3_600_000  # younger files may belong to a running publish
 _OURS = "tussock"
+#: Features of tables whose rules the commits of this module follow, unless a property of _RULES demands more.
+_FEATURES = frozenset(
+    {
+        VECTORS,
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "domainMetadata",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+_RULES = frozenset({"delta.appendOnly = true", "delta.enableInCommitTimestamps = true"})
+_CONSTRAINT = "delta.constraints."
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,9 @@ class DeltaLocatedSink(DeltaRsSink):
         state = super().read_state()
         self._head = None if self._table is None else KnownHead.of_table(self._table, (LOCATOR,))
         self.locating = self._head is None or VECTORS in self._head.readers
+        if self._head is not None and self.locating and (rule := _unknown_rule(self._head)) is not None:
+            finding = f"has {rule}, which another program has set, and which Tussock's commits do not follow"
+            raise ForeignTableError(self.place, finding)
         return state
 
     def _read_known_head(self) -> KnownHead | None:
@@ -469,6 +491,14 @@ class DeltaLocatedSink(DeltaRsSink):
         if (number := head.transaction_version(LOCATOR)) is not None:
             remove_unnamed(self._store, self._locators, number, now_ms - _SETTLED_MS)
         return len(names)
+
+
+def _unknown_rule(head: KnownHead) -> str | None:
+    """Return a rule for writers that commits of this module would break; None if there is none."""
+    if unknown := sorted({*head.readers, *head.writers} - _FEATURES):
+        return f"the table feature {unknown[0]}"
+    rules = (f"{name} = {value}" for name, value in sorted(head.configuration.items()))
+    return next((f"the property {rule}" for rule in rules if rule in _RULES or rule.startswith(_CONSTRAINT)), None)
 
 
 def _add_of(file: LocatedFile) -> Action:

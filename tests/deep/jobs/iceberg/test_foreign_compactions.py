@@ -51,16 +51,16 @@ def test_java_compacts_and_reads_published_tables_for_fifty_epochs(tmp_path: Pat
             shop.change()
             shop.commit()
             shop.publish()
-            for name in RELATIONS:
-                table = load_catalog("lake", type="rest", uri=server.uri).load_table(f"shop.{name}")
+            lake = load_catalog("lake", type="rest", uri=server.uri)
+            tables = {name: lake.load_table(f"shop.{name}") for name in RELATIONS}
+            by_java = java.run(tables=[table.metadata_location for table in tables.values()])
+            for (name, table), read in zip(tables.items(), by_java, strict=True):
                 flat = [
                     i for i, field in enumerate(table.schema().fields) if str(field.field_type) in ("long", "string")
                 ]
-                read = [tuple(row) for row in java.run(read=table.metadata_location)]
                 assert texts(read, flat) == texts(shop.model()[name], flat), (number, name)
                 assert in_order(rows_of(table)) == in_order(shop.model()[name]), (number, name)
-                deletes = java.run(read=f"{table.metadata_location}#delete_files", columns=["content"])
-                assert {content for (content,) in deletes} <= {"1"}, "no equality deletes"
+                assert set(table.inspect.delete_files()["content"].to_pylist()) <= {1}, "no equality deletes"
             print(f"format {version}: {number + 1} epochs, {compacted} compactions", flush=True)
         found = {check.relation: check.objection for check in check_tables(shop.meta, shop.settings)}
         assert found == dict.fromkeys(RELATIONS)

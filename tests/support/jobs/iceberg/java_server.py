@@ -6,6 +6,7 @@ Each line of stdin is a command, each line of stdout that starts with `>` its an
 
     {"sql": "…"}                                          run a statement in the catalog `java`; its rows
     {"read": "…metadata.json", "snapshot": 1}             rows of a table, or of a metadata table (…json#files)
+    {"tables": ["…metadata.json"]}                        the rows of several tables, as one query
     {"equal": "db.t", "columns": ["id"], "rows": [[1]]}   commit an equality delete
     {"metadata": "db.t"}                                  the table's metadata file
 
@@ -14,7 +15,8 @@ This file imports neither Tussock nor the packages of its tests.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,6 +31,12 @@ def open_session(folder: str, rest: str = "") -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
+        # Statements over a few rows cost less if nothing is compiled for them.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -71,11 +79,22 @@ class Server:
             if command.get("snapshot"):
                 reader = reader.option("snapshot-id", command["snapshot"])
             frame = reader.load(command["read"])
-            texts = [f"CAST(`{name}` AS STRING)" for name in command.get("columns", frame.columns)]
+            texts = _texts(command.get("columns", frame.columns))
             return [list(row) for row in frame.selectExpr(*texts).collect()]
+        if "tables" in command:
+            return self._read_tables(command["tables"])
         if "metadata" in command:
             return self._load(command["metadata"]).operations().current().metadataFileLocation()
         return self._delete_equal(command["equal"], command["columns"], command["rows"])
+
+    def _read_tables(self, files: list[str]) -> list[list[list[str | None]]]:
+        every, parts = [list[list[str | None]]() for _ in files], []
+        for place, file in enumerate(files):
+            frame = self._spark.read.format("iceberg").load(file)
+            parts.append(frame.selectExpr(f"{place} AS place", f"array({', '.join(_texts(frame.columns))}) AS row"))
+        for row in reduce(lambda one, other: one.union(other), parts).collect():
+            every[row.place].append(list(row.row))
+        return every
 
     def _delete_equal(self, name: str, columns: list[str], rows: list[list[Any]]) -> str:
         jvm, table = self._spark._jvm, self._load(name)
@@ -99,6 +118,10 @@ class Server:
         writer.close()
         table.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
         return path
+
+
+def _texts(names: Sequence[str]) -> list[str]:
+    return [f"CAST(`{name}` AS STRING)" for name in names]
 
 
 def commands() -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Delta tables with deletion vectors: equal to their relations after changes, moves by others, kills and losses."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +118,47 @@ def test_rows_that_another_program_wrote_are_refused_with_its_name(shop: Shop) -
     with pytest.raises(TablesNotPublishedError, match=r"was changed in version 1 \(WRITE by delta-rs") as raised:
         shop.publish()
     assert list(raised.value.failures) == ["by_shop"]
+
+
+def set_rules(shop: Shop, name: str, features: list[str], properties: dict[str, str]) -> None:
+    """Commit features and properties, as ALTER TABLE of Spark does."""
+    (first,) = [commit for commit in commits_of(shop, name) if any("protocol" in action for action in commit)]
+    protocol = next(action["protocol"] for action in first if "protocol" in action)
+    metadata = next(action["metaData"] for action in first if "metaData" in action)
+    readers = [*protocol["readerFeatures"], *(feature for feature in features if feature == "columnMapping")]
+    protocol |= {"readerFeatures": readers, "writerFeatures": [*protocol["writerFeatures"], *features]}
+    metadata["configuration"] |= properties
+    actions = [{"protocol": protocol}, {"metaData": metadata}]
+    entry = f"{shop.folder}/tables/{name}/_delta_log/{table_of(shop, name).version() + 1:020}.json"
+    Path(entry).write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize(
+    ("feature", "properties", "says"),
+    [
+        ("rowTracking", {}, "has the table feature rowTracking, which another program has set"),
+        ("columnMapping", {}, "has the table feature columnMapping, which"),
+        ("inCommitTimestamp", {"delta.enableInCommitTimestamps": "true"}, "has the property delta.enableInCommit"),
+        ("appendOnly", {"delta.appendOnly": "true"}, "has the property delta.appendOnly = true"),
+        ("checkConstraints", {"delta.constraints.c": "n > 0"}, "has the property delta.constraints.c = n > 0"),
+        ("appendOnly", {"delta.logRetentionDuration": "interval 9 days"}, None),
+    ],
+)
+def test_rules_that_another_program_sets_are_named_unless_commits_follow_them(
+    shop: Shop, feature: str, properties: dict[str, str], says: str | None
+) -> None:
+    set_rules(shop, "by_shop", [feature], properties)
+    shop.change()
+    shop.commit()
+    if says is None:
+        shop.publish()
+        assert table_of(shop, "by_shop").metadata().configuration.items() >= properties.items()
+    else:
+        with pytest.raises(TablesNotPublishedError, match=re.escape(says)):
+            shop.publish()
+        shutil.rmtree(shop.folder / "tables/by_shop")
+        shop.publish()
+    check(shop)
 
 
 @pytest.mark.parametrize("lost", ["documents", "everything"])
