@@ -114,6 +114,19 @@ def surely_agrees(
     return plain is not None and _first_difference(plain, [f.name for f in fields], case_sensitive, only_swaps) is None
 
 
+def plain_marks(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the separator and the quote (empty: none) of files that only Python needs to split.
+
+    None if an option leaves the records to Spark.
+    """
+    sep = option(options, "sep") or option(options, "delimiter") or ","
+    sep = "\t" if sep == "\\t" else sep
+    quote = option(options, "quote")
+    if len(sep) != 1 or any(o.lower() not in _PLAIN and not o.startswith("fs.") for o in options):
+        return None
+    return sep, '"' if quote is None else quote
+
+
 def is_enforced(options: Mapping[str, str]) -> bool:
     """Return whether columns are matched by position, whatever the header of a file says."""
     return (option(options, ENFORCE) or "false").lower() == "true"
@@ -144,16 +157,14 @@ def _first_difference(
 
 def _plain_header(file: PinnedFile, options: Mapping[str, str], first: bytes | None) -> list[str] | None:
     """Return the names in a file's first line; None if only Spark can split it."""
-    sep = option(options, "sep") or option(options, "delimiter") or ","
-    quote = option(options, "quote")
-    if len(sep) != 1 or any(o.lower() not in _PLAIN and not o.startswith("fs.") for o in options):
+    if (marks := plain_marks(options)) is None:
         return None
+    sep, mark = marks
     text = _decode_lines(_first_bytes(file, options) if first is None else first)
     line, end, _ = text.removeprefix("\ufeff").partition("\n")
     line = line.removesuffix("\r")
     if not end or not line.strip() or "\r" in line:
         return None
-    mark = '"' if quote is None else quote
     names = line.split(sep)
     if mark:
         names = [n[1:-1] if len(n) > 1 and n[0] == n[-1] == mark else n for n in names]

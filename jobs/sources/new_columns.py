@@ -120,7 +120,8 @@ def _fields_of(format: str, options: Sequence[tuple[str, str]], path: str, size:
             case "parquet":
                 store, name = open_file(path, own_options)
                 with pa.PythonFile(RangeFile(store, name, size), mode="r") as opened:
-                    return parquet_fields(opened, path)
+                    # A later file has the type of a column that contains only NULLs here.
+                    return parquet_fields(opened, path, untyped=False)
             case "avro":
                 with open_file_bytes(PinnedFile(path, size, etag, 0), own_options) as stream:
                     return avro_fields(stream, path)

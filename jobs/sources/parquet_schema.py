@@ -75,7 +75,7 @@ class UnsupportedFileTypeError(InputError):
         return f"source {self.source!r} has no column of a supported type: found {columns}; docs/sql.md lists the types"
 
 
-def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
+def parquet_fields(file: BinaryIO, name: str, *, untyped: bool = True) -> tuple[Field, ...]:
     """Return the columns of a Parquet file, with Spark's type names.
 
     Unsupported types (times of day, nanoseconds that Spark rejects) have Arrow's names.
@@ -83,6 +83,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     Args:
         file: the opened file; only its footer is read.
         name: the file's name in messages.
+        untyped: also return columns of the logical type "always null", with their physical type.
 
     Raises: UnreadableSchemaError.
     """
@@ -93,7 +94,9 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     columns, noted = opened.schema, _noted_by_spark(opened.schema_arrow)
     leaves = _Leaves(columns, _variant_columns(columns))
     return tuple(
-        Field(f.name, noted.get(f.name) or kind) for f, kind in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
+        Field(f.name, noted.get(f.name) or kind)
+        for f, kind in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
+        if untyped or not pa.types.is_null(f.type)
     )
 
 

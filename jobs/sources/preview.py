@@ -7,6 +7,7 @@ Dates and times are only recognised in ISO 8601, which Spark reads without an op
 """
 
 import bz2
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_if_needed, string_text
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.csv_header import option, plain_marks
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
 from tussock.jobs.sources.prices import price_type
@@ -145,14 +147,41 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
 
 
 def infer_text_fields(format: str, file: ListedFile, options: Mapping[str, str]) -> tuple[Field, ...]:
-    """Infer the columns of one csv or json file. Raises CannotPreviewError; errors of its store. Cost: up to 4 MB."""
+    """Infer the columns of one csv file with a header, or of one json file, as a source with these options reads it.
+
+    Empty if the options leave the records to Spark. Raises CannotPreviewError; errors of its store. Cost: up to 4 MB.
+    """
+    if format == "csv" and plain_marks(options) is None:
+        return ()
     text = _sample_of(file, file.path, options)
     with TemporaryFolder("preview") as folder:
         place = Path(folder, "0.txt")
         place.write_bytes(text)
         if format == "csv":
-            return _infer_csv([file], [place], header=True).fields
-        return _infer_json(file.path, [file], [place]).fields
+            return _fields_of_csv(file, place, options)
+        fields = _infer_json(file.path, [file], [place]).fields
+    return tuple(field for field in fields if _is_written(field.name, text.decode()))
+
+
+def _fields_of_csv(file: ListedFile, place: Path, options: Mapping[str, str]) -> tuple[Field, ...]:
+    """The columns of a file with a header. Requires: `options` are plain."""
+    marks = plain_marks(options)
+    assert marks is not None, "the caller has checked the options"
+    table, _ = _texts_of(file, place, *marks, True)
+    absent = option(options, "nullvalue")
+    trims = any((option(options, f"ignore{end}whitespace") or "").lower() == "true" for end in ("leading", "trailing"))
+    fields = []
+    for name, texts in zip(table.column_names, table.columns, strict=True):
+        values = pc.utf8_trim(texts, " \t") if trims else texts
+        if absent is not None:
+            values = pc.if_else(pc.equal(values, absent), pa.scalar(None, pa.string()), values)
+        fields.append(_infer_field(name.strip(" \t"), _type_of(values), values))
+    return tuple(fields)
+
+
+def _is_written(name: str, text: str) -> bool:
+    """Whether a name occurs in a JSON text. DuckDB renames a key that differs from another one in case only."""
+    return any(json.dumps(name, ensure_ascii=escapes) in text for escapes in (False, True))
 
 
 def source_text(source: CreateSource) -> str:
@@ -278,7 +307,7 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
         return "skip"
 
     parsing = pacsv.ParseOptions(
-        delimiter=separator, quote_char=quote, newlines_in_values=True, invalid_row_handler=skip_row
+        delimiter=separator, quote_char=quote or False, newlines_in_values=True, invalid_row_handler=skip_row
     )
     reading = pacsv.ReadOptions(use_threads=False, autogenerate_column_names=not header, block_size=_SAMPLE_BYTES)
     try:

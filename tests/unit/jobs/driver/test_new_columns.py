@@ -158,6 +158,51 @@ def test_a_source_that_cannot_know_new_columns_refuses_the_option(
         reader_of(wanted).check(wanted)
 
 
+@pytest.mark.parametrize(
+    ("options", "text", "found"),
+    [
+        ({"sep": "|"}, "id|name|x,y\n1|a|3,4\n2|b|5,6\n", ["x,y string"]),
+        ({"delimiter": "\\t"}, "id\tname\ta;b;c\n1\ta\t1;2;3\n", ["a;b;c string"]),
+        ({"sep": ";", "quote": "'"}, "id;name;city\n1;a;'Bern; old'\n", ["city string"]),
+        ({"sep": ";", "quote": ""}, 'id;name;inch\n1;a;"\n', ["inch string"]),
+        ({"ignoreLeadingWhiteSpace": "true"}, "id , name , size \n1, a, 7\n", ["size bigint"]),
+        ({}, "id , name\n1,a\n", []),
+        ({"nullValue": "NA"}, "id,name,size\n1,a,NA\n2,b,7\n", ["size bigint"]),
+        ({"comment": "#"}, "# of Monday\nid,name\n1,a\n", []),
+        ({"encoding": "UTF-16"}, "id,name,city\n1,a,Bern\n", []),
+    ],
+)
+def test_a_csv_file_brings_the_columns_that_the_options_of_its_source_show(
+    tmp_path: Path, options: dict[str, str], text: str, found: list[str]
+) -> None:
+    """Files whose records are left to Spark bring none: their reader compares the header, and holds the source."""
+    path = tmp_path / "1.csv"
+    path.write_text(text, options.get("encoding", "UTF-8"))
+    people = CreateSource("people", "csv", FIELDS, {"path": str(tmp_path), "header": "true", **options})
+    fields = evolved_fields(people, [Item(str(path), path.stat().st_size)])
+    assert [f"{f.name} {f.type}" for f in fields[len(FIELDS) :]] == found
+
+
+def test_a_json_key_in_other_case_is_no_further_column(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    path.write_text('{"id": 1, "City": "Bern", "city": "Chur", "a_1": 2, "\\u00e9": 3}\n')
+    people = CreateSource("people", "json", FIELDS, {"path": str(tmp_path)})
+    fields = evolved_fields(people, [Item(str(path), path.stat().st_size)])
+    assert [f.name for f in fields[len(FIELDS) :]] == ["City", "a_1", "\xe9"]
+
+
+def test_a_column_of_nulls_without_a_type_gets_the_type_of_the_first_file_that_has_one(tmp_path: Path) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    for number, city in enumerate((None, "Bern", None), 2):
+        write(tmp_path / f"in/{number}", "parquet", [{"id": number, "name": "b", "city": city}])
+        advance_store(LocalRunner(), meta)
+        assert held_sources(meta.read_latest().catalog) == {}
+        assert ("city string" in columns_of(meta)) == (number > 2)
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 1, 2), WITH_CITY)))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "wide") == [(1, "a", None), (2, "b", None), (3, "b", "Bern"), (4, "b", None)]
+
+
 def test_the_footer_of_an_orc_file_has_its_new_columns(tmp_path: Path) -> None:
     path = tmp_path / "1.orc"
     orc.write_table(pa.table({"ID": [1], "name": ["a"], "city": ["Bern"], "size": [1.5]}), path)
