@@ -89,6 +89,8 @@ __all__ = ["Answer", "Session", "TwoThreadsError", "widen_columns"]
 class TwoThreadsError(InputError):
     """Two threads called a session at the same time."""
 
+    parts_values = True
+
     def __str__(self) -> str:
         return (
             "this session is in use by another thread, and serves one thread at a time. Nothing was done. Open a "

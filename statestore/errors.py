@@ -32,6 +32,9 @@ class TussockError(Exception):
     `__init__` of its own has no declared facts.
     """
 
+    parts_values: ClassVar[bool] = False
+    """Whether the text contains no value of a row, or omits it from readers who may not see rows."""
+
     _facts: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:

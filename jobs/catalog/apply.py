@@ -121,6 +121,8 @@ class RelationExistsError(InputError):
 class RelationInUseError(InputError):
     """Other relations read the relation to drop."""
 
+    parts_values = True
+
     name: str
     kind: str
     dependents: tuple[str, ...]

@@ -19,6 +19,8 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 class FedTableError(InputError):
     """A statement would write or change a table that a source feeds. `holds`: the rows of the table."""
 
+    parts_values = True
+
     name: str
     source: str
     holds: str

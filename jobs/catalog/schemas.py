@@ -39,6 +39,8 @@ class SchemaExistsError(InputError):
 class SchemaNotEmptyError(InputError):
     """A schema to drop has relations."""
 
+    parts_values = True
+
     name: str
     statements: tuple[str, ...]  # that drop its relations
 

@@ -16,6 +16,8 @@ from tussock.jobs.wire.epoch_task import FragmentReport
 class DeleteLimitError(SourceFileError):
     """A delivery lacks more of the present keys than `delete_limit` allows."""
 
+    parts_values = True
+
     source: str
     limit: int  # percent
     present: int

@@ -82,6 +82,8 @@ class IcebergMetadataError(InputError):
 class UnsupportedIcebergFeatureError(InputError):
     """A table uses a feature that this reader does not support."""
 
+    parts_values = True
+
     table: str
     feature: str
 

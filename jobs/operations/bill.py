@@ -15,6 +15,8 @@ from tussock.statestore.meta.catalog import RelationKind
 class OverLimitError(InputError):
     """A deployment costs more than `[limits]` of pipeline.toml allows."""
 
+    parts_values = True
+
     pipeline: str
     file: str
     key: str

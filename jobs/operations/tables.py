@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class UnknownSinkError(InputError):
     """No sink of the pipeline has this name."""
 
+    parts_values = True
+
     name: str
     known: tuple[str, ...]
 

@@ -148,6 +148,8 @@ def check_suites(
 class NoSuiteError(InputError):
     """A pipeline has no suites, or none for a view."""
 
+    parts_values = True
+
     pipeline: str
     view: str
     known: tuple[str, ...]

@@ -230,6 +230,8 @@ def subject_of(name: str) -> str:
 class MissingRecordError(InputError):
     """The quality check has not run on an epoch."""
 
+    parts_values = True
+
     epoch: int
 
     def __str__(self) -> str:

@@ -88,6 +88,8 @@ class WaitingChangesWarning(UserWarning):
 class NeverPassedError(InputError):
     """A view has no visible rows, because its quality suite has always failed."""
 
+    parts_values = True
+
     name: str
     epoch: int
 

@@ -15,6 +15,8 @@ VARIABLE = "TUSSOCK_BRANCH"
 class ParentGoneError(InputError):
     """The store of a branch does not exist at its address."""
 
+    parts_values = True
+
     branch: str
     store: str
 

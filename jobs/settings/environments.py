@@ -25,6 +25,8 @@ SAME_EVERYWHERE = ("name", "env")
 class UnknownEnvironmentError(InputError):
     """The chosen environment is not in the pipeline's file."""
 
+    parts_values = True
+
     file: str
     name: str
     known: tuple[str, ...]

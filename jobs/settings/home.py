@@ -59,6 +59,8 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
 class CopiedStoreError(InputError):
     """A store that is not at its recorded place tried to write outside of itself."""
 
+    parts_values = True
+
     uri: str
     recorded: str
     place: str
@@ -76,6 +78,8 @@ class CopiedStoreError(InputError):
 
 class BranchWritesOutsideError(InputError):
     """A branch tried to write outside of itself."""
+
+    parts_values = True
 
     branch: str
 

@@ -219,6 +219,8 @@ _Class = TypeVar("_Class", NotifierSettings, WatchSettings)
 class UnknownPipelineError(InputError):
     """No folder with this name contains a pipeline.toml."""
 
+    parts_values = True
+
     name: str
     folder: str
     known: tuple[str, ...]

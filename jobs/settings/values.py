@@ -33,6 +33,8 @@ _PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's mess
 class PipelineError(InputError):
     """A pipeline's definition is invalid."""
 
+    parts_values = True
+
     file: str
     key: str
     finding: str

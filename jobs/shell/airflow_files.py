@@ -64,6 +64,8 @@ class ForeignFileError(InputError):
 class NoDagFolderError(InputError):
     """The folder for the files does not exist."""
 
+    parts_values = True
+
     folder: str
 
     def __str__(self) -> str:

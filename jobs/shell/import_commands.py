@@ -121,6 +121,8 @@ def _print_report(report: "ImportReport", chosen: argparse.Namespace) -> None:
 class BadSourceError(InputError):
     """An option `--source` is not a name and a path."""
 
+    parts_values = True
+
     text: str
 
     def __str__(self) -> str:

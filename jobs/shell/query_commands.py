@@ -46,6 +46,8 @@ class UndrawnQueryError(InputError):
 class UnfilteredChangesError(InputError):
     """A condition was given for the changes since an epoch."""
 
+    parts_values = True
+
     def __str__(self) -> str:
         return (
             '--where reads rows, not changes. Omit --since, or query the changes: `tussock query "SELECT * FROM '
@@ -55,6 +57,8 @@ class UnfilteredChangesError(InputError):
 
 class PublishedOptionsError(InputError):
     """A condition, or changes since an epoch, were requested from a copy of a view."""
+
+    parts_values = True
 
     def __str__(self) -> str:
         return "--published reads all rows of a copy. Omit --where and --since, or omit --published to read the store."

@@ -226,6 +226,8 @@ class ForeignTableError(InputError):
 class UnreadableSinkError(InputError):
     """A sink of this kind has no rows that could be read back."""
 
+    parts_values = True
+
     sink: str
     kind: str
 
@@ -238,6 +240,8 @@ class UnreadableSinkError(InputError):
 
 class UnpublishableColumnError(InputError):
     """The sink's kind of table does not support a column."""
+
+    parts_values = True
 
     relation: str
     column: str
@@ -252,6 +256,8 @@ class UnpublishableColumnError(InputError):
 
 class UnpublishableNameError(InputError):
     """The sink cannot represent the name of a relation."""
+
+    parts_values = True
 
     relation: str
     reason: str

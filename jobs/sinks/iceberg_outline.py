@@ -53,6 +53,8 @@ _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
 class BadTableLayoutError(InputError):
     """A column of `partition_by` or `sort_by` is not valid for the relation."""
 
+    parts_values = True
+
     setting: str
     relation: str
     text: str

@@ -40,6 +40,8 @@ class BrokersDeniedError(InputError):
 class KeylessTopicError(InputError):
     """A relation without a visible key cannot be published as upserts."""
 
+    parts_values = True
+
     relation: str
 
     def __str__(self) -> str:

@@ -95,6 +95,8 @@ class TablesNotPublishedError(InputError):
 class UnknownPublishedError(InputError):
     """`[publish]` names a relation that does not exist."""
 
+    parts_values = True
+
     name: str
     existing: tuple[str, ...]
 
@@ -109,6 +111,8 @@ class UnknownPublishedError(InputError):
 
 class NotPublishedError(InputError):
     """An epoch to publish is not yet visible to the store's readers."""
+
+    parts_values = True
 
     epoch: int
     published: int

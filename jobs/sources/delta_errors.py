@@ -20,6 +20,8 @@ class MissingDeltaTableError(InputError):
 class DeltaTableReplacedError(InputError):
     """Another table has replaced the one that a source reads."""
 
+    parts_values = True
+
     source: str
     place: str
     recorded: str
@@ -53,6 +55,8 @@ class DeltaHistoryGoneError(InputError):
 class DeltaSchemaChangedError(InputError):
     """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
 
+    parts_values = True
+
     source: str
     place: str
     version: int
@@ -69,6 +73,8 @@ class DeltaSchemaChangedError(InputError):
 
 class UnsupportedDeltaFeatureError(InputError):
     """The table uses a feature that readers must support, and this reader does not."""
+
+    parts_values = True
 
     source: str
     place: str

@@ -74,6 +74,8 @@ class BadFileNameError(InputError):
         shown: the path; bytes that are not UTF-8 are written as `\\xe9`.
     """
 
+    parts_values = True
+
     shown: str
 
     def __str__(self) -> str:
@@ -111,6 +113,8 @@ class MissingPathError(InputError):
 class NoFilesError(InputError):
     """A source declares no columns, and no file exists to infer them from."""
 
+    parts_values = True
+
     name: str
     path: str
     format: str
@@ -147,6 +151,8 @@ class PartitionFoldersError(InputError):
 class UndeclaredColumnsError(InputError):
     """A source of a text format without declared columns."""
 
+    parts_values = True
+
     name: str
     format: str
 
@@ -159,6 +165,8 @@ class UndeclaredColumnsError(InputError):
 
 class TextColumnsError(InputError):
     """A text source declares columns other than one string."""
+
+    parts_values = True
 
     name: str
     columns: str
@@ -189,6 +197,8 @@ class ChangedFileError(SourceFileError):
         taken: True if an earlier epoch has taken the file; False if a barrier has pinned it.
         kept_by: the source that kept the taken content; empty if none did.
     """
+
+    parts_values = True
 
     path: str
     recorded: str
@@ -234,6 +244,8 @@ class LostCopyError(SourceFileError):
 
 class BadTableKeyError(InputError):
     """The option `key` names a column that cannot be part of a key."""
+
+    parts_values = True
 
     source: str
     column: str
@@ -316,6 +328,8 @@ class OnlySparkReadsError(InputError):
 class LegacyZoneError(SourceFileError):
     """A file has times in Spark's legacy calendar without their zone, and Spark's Java has another one."""
 
+    parts_values = True
+
     source: str
     path: str
     wanted: str
@@ -333,6 +347,8 @@ class LegacyZoneError(SourceFileError):
 
 class SchemaMismatchError(SourceFileError):
     """A file lacks a column, or has it in a type that cannot be read as the declared type."""
+
+    parts_values = True
 
     path: str
     column: str
@@ -416,6 +432,8 @@ class FileTooLargeError(InputError):
         least: bytes of the largest part that cannot be divided.
         of_table: whether it is a file of a table in a lake, without which the table cannot be read.
     """
+
+    parts_values = True
 
     path: str
     size: int
@@ -501,6 +519,8 @@ class NeedsHadoopAwsError(InputError):
 
 class CredentialInOptionError(InputError):
     """An option of a source contains a password, a key or a token. The message omits it."""
+
+    parts_values = True
 
     source: str
     option: str

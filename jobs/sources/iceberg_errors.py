@@ -7,6 +7,8 @@ from tussock.statestore.errors import InputError
 class MissingBranchError(InputError):
     """The table has no branch of the name that a source reads."""
 
+    parts_values = True
+
     source: str
     table: str
     branch: str
@@ -40,6 +42,8 @@ class IcebergHistoryGoneError(InputError):
 class IcebergTableReplacedError(InputError):
     """Another table has replaced the one that a source reads."""
 
+    parts_values = True
+
     source: str
     table: str
     recorded: str
@@ -55,6 +59,8 @@ class IcebergTableReplacedError(InputError):
 
 class IcebergRolledBackError(InputError):
     """The current snapshot does not descend from the one that a source has taken."""
+
+    parts_values = True
 
     source: str
     table: str
@@ -73,6 +79,8 @@ class IcebergRolledBackError(InputError):
 
 class IcebergSchemaChangedError(InputError):
     """The table lacks a declared column, or has it in a type that cannot be read as the declared type."""
+
+    parts_values = True
 
     source: str
     table: str

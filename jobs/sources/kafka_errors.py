@@ -35,6 +35,8 @@ class LostOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
+    parts_values = True
+
     path: str
     finding: str
 
@@ -49,6 +51,8 @@ class LostOffsetsError(SourceFileError):
 
 class CompactedTopicError(InputError):
     """A topic has the cleanup.policy compact. The broker removes a record once a later one has the same key."""
+
+    parts_values = True
 
     source: str
     topic: str
@@ -77,6 +81,8 @@ class MissingOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
+    parts_values = True
+
     source: str
     path: str
     first: int
@@ -95,6 +101,8 @@ class EmptyRangeError(SourceFileError):
     Args:
         ranges: the pinned offsets. The task does not know which of them were its part.
     """
+
+    parts_values = True
 
     source: str
     ranges: str
@@ -161,6 +169,8 @@ class KafkaNeedsSparkError(InputError):
 
 class BadKafkaColumnError(InputError):
     """A source declares a column that Kafka records do not have."""
+
+    parts_values = True
 
     source: str
     column: str

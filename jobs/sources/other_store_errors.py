@@ -7,6 +7,8 @@ from tussock.statestore.errors import InputError, did_you_mean
 class NoOtherStoreError(InputError):
     """The option `store` of a source is the address of no store."""
 
+    parts_values = True
+
     source: str
     store: str
 
@@ -19,6 +21,8 @@ class NoOtherStoreError(InputError):
 
 class OwnStoreError(InputError):
     """A source would read the store that contains it."""
+
+    parts_values = True
 
     source: str
     store: str
@@ -33,6 +37,8 @@ class OwnStoreError(InputError):
 
 class NoPublishedRelationError(InputError):
     """The other store has published no rows of this relation."""
+
+    parts_values = True
 
     source: str
     store: str
@@ -49,6 +55,8 @@ class NoPublishedRelationError(InputError):
 
 class OtherStoreReplacedError(InputError):
     """The store at the address does not continue the epochs that the source has read."""
+
+    parts_values = True
 
     source: str
     store: str
@@ -84,6 +92,8 @@ class OtherEpochExpiredError(InputError):
 class OtherColumnsChangedError(InputError):
     """The relation lacks a declared column, or has it with another type."""
 
+    parts_values = True
+
     source: str
     store: str
     relation: str
@@ -101,6 +111,8 @@ class OtherColumnsChangedError(InputError):
 
 class BadOtherKeyError(InputError):
     """The option `key` names columns that do not identify the rows of the relation."""
+
+    parts_values = True
 
     source: str
     key: str

@@ -97,6 +97,8 @@ class UnreadableTableError(InputError):
 class LogLevelError(InputError):
     """The log of a Postgres server does not contain changes of rows."""
 
+    parts_values = True
+
     source: str
     place: str
     level: str
@@ -115,6 +117,8 @@ class NoIdentityError(InputError):
         finding: about the identity of `table`.
         exists: the source has rows, and its changes were logged with this identity.
     """
+
+    parts_values = True
 
     source: str
     table: str
@@ -137,6 +141,8 @@ class UndeclaredTableError(InputError):
     Args:
         columns: the columns to declare, and the key.
     """
+
+    parts_values = True
 
     source: str
     table: str

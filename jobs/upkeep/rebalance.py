@@ -57,6 +57,8 @@ class MoveVerdict(StrEnum):
 class UnitsInFileError(InputError):
     """pipeline.toml sets another number of units."""
 
+    parts_values = True
+
     file: str
     units: int
     asked: int
@@ -71,6 +73,8 @@ class UnitsInFileError(InputError):
 
 class OtherMappingError(InputError):
     """The mapping in force is not the planned one."""
+
+    parts_values = True
 
     planned: int
     current: int

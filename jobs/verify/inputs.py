@@ -62,6 +62,8 @@ _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimest
 class NoMomentError(InputError):
     """A view uses now(), and the moment of its epoch is unknown."""
 
+    parts_values = True
+
     epoch: int
 
     def __str__(self) -> str:

@@ -53,6 +53,8 @@ _UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of the
 class BadShareError(InputError):
     """The share of the keys is not a percentage."""
 
+    parts_values = True
+
     percent: int
 
     def __str__(self) -> str:

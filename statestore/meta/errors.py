@@ -56,6 +56,8 @@ class SettingError(InputError):
 class NotInitialisedError(InputError):
     """No store exists at this address."""
 
+    parts_values = True
+
     uri: str
 
     def __str__(self) -> str:
@@ -64,6 +66,8 @@ class NotInitialisedError(InputError):
 
 class AlreadyInitialisedError(InputError):
     """`init` found an existing store."""
+
+    parts_values = True
 
     uri: str
     settings: str
@@ -145,6 +149,8 @@ class BranchExistsError(InputError):
 
 class BranchGoneError(InputError):
     """The parent has no open branch of this name."""
+
+    parts_values = True
 
     name: str
     others: tuple[str, ...] | None = None  # the open ones; None: unknown

@@ -154,6 +154,8 @@ class BadObjectNameError(InputError):
 class ShortReadError(DamagedError):
     """The object ends before the requested bytes: it was truncated, or the caller's index is wrong."""
 
+    parts_values = True
+
     uri: str
     name: str
     offset: int

@@ -1,12 +1,15 @@
 """Whether a value of a row may be printed: the setting, the audience, and every text that parts values."""
 
+import ast
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from scripts.errors_page import ROOMS, ROOT, branch_of, user_errors
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HeldSourceWarning
 from tussock.jobs.driver.pauses import PausedViewsError
 from tussock.jobs.facts.health import Trouble, TroubleKind
+from tussock.jobs.operations.store import NeverAppliedError
 from tussock.jobs.quality.record import (
     Failure,
     HeldViewsError,
@@ -27,6 +30,8 @@ from tussock.jobs.settings.row_values import (
     without_values,
 )
 from tussock.jobs.settings.tables import RowsFor
+from tussock.jobs.settings.values import PipelineError
+from tussock.jobs.sources.errors import SchemaMismatchError
 from tussock.jobs.texts.rebalance import _cause_text
 from tussock.jobs.texts.status import health_line
 from tussock.jobs.texts.verification import verification_text
@@ -120,3 +125,57 @@ def test_a_count_of_failing_rows_stays() -> None:
 def test_a_reason_ends_before_the_clause_that_announces_a_value(reason: str, left: str) -> None:
     assert without_values(reason) == left
     assert printed_reason(reason) == reason
+
+
+def test_errors_without_values_of_rows_keep_their_text_in_airflow() -> None:
+    prints_for_airflow(RowsFor.NOBODY)
+    errors = (
+        NeverAppliedError("s3://bucket/shop", "shop"),
+        PipelineError("pipeline.toml", "epoch.units", "'two'", "a whole number"),
+        SchemaMismatchError("/in/a.parquet", "v", "string", "int"),
+    )
+    for err in errors:
+        assert printed_error(err) == str(err)
+        assert without_values(str(err)) != str(err), "only the class tells that it has no value"
+
+
+def test_each_error_whose_text_is_cut_may_contain_a_value_of_a_row() -> None:
+    """A new error whose text announces a value is cut, so that class must be chosen: `parts_values`, or this list."""
+    cut = set[str]()
+    for error in user_errors():
+        texts = [message.replace("…", "x") for message in error.messages]
+        if branch_of(error) in ("InputError", "DamagedError") and any(without_values(text) != text for text in texts):
+            cut.add(error.name)
+    assert cut - _with_parted_values() == set(MAY_CONTAIN_VALUES.split())
+
+
+def _with_parted_values() -> set[str]:
+    """The names of the classes that set `parts_values`, and of those that inherit it."""
+    classes = dict[str, ast.ClassDef]()
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        classes |= {node.name: node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
+
+    def is_set(name: str) -> bool:
+        if (node := classes.get(name)) is None:
+            return False
+        own = [target for line in node.body if isinstance(line, ast.Assign) for target in line.targets]
+        return any(isinstance(target, ast.Name) and target.id == "parts_values" for target in own) or any(
+            isinstance(base, ast.Name) and is_set(base.id) for base in node.bases
+        )
+
+    return {name for name in classes if is_set(name)}
+
+
+MAY_CONTAIN_VALUES = """
+AggregateDivisionError AggregateOverflowError BadChangeError BadInsertTextError BadRowError BadTextError
+BitmapPositionError BranchConflictError BrokersDeniedError BuildFailedError CannotPreviewError ChangeError
+DamagedSstError DatabaseDeniedError DatabaseReadError DatabaseRefusalError DeltaLogError DependentViewsError
+DuplicateKeyError ExpiredCredentialsError ExpressionError FailedRow ForeignTableError ForeignTopicError
+FrameOfAnEpochError IcebergMetadataError KeyRangeError LoggedValueError LostSlotError NeedsSparkError
+NegativeFrequencyError NullKeyError OmittedValueError PartitionFoldersError PostgresError PostgresMissingError
+ProjectError QualitySuiteError RaisedInSpark RegistrySettingsError RelationExistsError RowError
+SourceContradictedError StatementRowError TooFineTimeError TooManyRowsError TwoRowsOfOneKeyError
+TwoSourceRowsError UnfitRowsError UnknownRevisionError UnloggedChangesError UnorderedRowsError
+UnpublishableValueError UnreadableTableError UnsearchableValueError UnskippableItemError VectorLengthError
+ViewTestError WaitingStatementFailsError WrongRowsError
+"""
