@@ -25,6 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from tussock.jobs.settings.connections import UnreadableConnectionError, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, KafkaSettings, MessageFormat, PublishSettings
 from tussock.jobs.sinks.base import (
+    BeatenError,
     Difference,
     Outline,
     Publisher,
@@ -38,6 +39,7 @@ from tussock.jobs.sinks.kafka_errors import (
     ConnectionErrors,
     ForeignTopicError,
     KeylessTopicError,
+    LongTransactionError,
     kafka_error,
     translating_errors,
 )
@@ -47,7 +49,7 @@ from tussock.statestore.decoding import decode_json
 
 CONTROL = "tussock_epochs"
 WAIT_S = 30
-TRANSACTION_MS = 600_000
+TRANSACTION_MS = 600_000  # unless the settings have another; brokers limit it
 _NO_IDENTITY = "AAAAAAAAAAAAAAAAAAAAAA"  # of a topic, from brokers before 2.8
 _NO_GROUP = "GROUP_AUTHORIZATION_FAILED"  # no group is used, since offsets are given
 _LOOK_BACK = 16  # messages before the end of the control topic; half of them may be the ends of transactions
@@ -122,15 +124,9 @@ class KafkaPlace:
         self._failure: Exception | None = None
         self._admin = AdminClient(client)
         name = f"tussock-{publisher.home.id}-{settings.title}"
-        self._producer = Producer(
-            client
-            | {
-                "transactional.id": name,
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "partitioner": "murmur2_random",
-                "linger.ms": 20,
-            }
-        )
+        properties = {"transaction.timeout.ms": TRANSACTION_MS, "linger.ms": 20} | client
+        self._limit_ms = int(properties["transaction.timeout.ms"])
+        self._producer = Producer(properties | {"transactional.id": name, "partitioner": "murmur2_random"})
         try:
             self._producer.init_transactions(WAIT_S)  # the transaction of another publisher ends here
         finally:
@@ -138,6 +134,7 @@ class KafkaPlace:
         # Only now, since the other publisher may have committed topics that it created meanwhile.
         self.topics = set(self._admin.list_topics(timeout=WAIT_S).topics)
         self._producer.begin_transaction()
+        self._begun_s = monotonic()
         self.last = self._read_control()
 
     def sink_of(self, outline: Outline) -> "KafkaSink":
@@ -162,7 +159,7 @@ class KafkaPlace:
         # A dropped relation may be created again, and continues its topic.
         states = {name: state for name, state in states.items() if self.topic_of(name) in self.topics}
         record = ControlRecord(str(epoch), digest, self.publisher.home.id, states)
-        with translating_errors(self.settings.to):
+        with self._in_transaction():
             self.require_topic(self.topic_of(CONTROL), 1)
             self._send(self.topic_of(CONTROL), b"epoch", msgspec.json.encode(record))
             self._producer.commit_transaction(WAIT_S)
@@ -233,17 +230,34 @@ class KafkaPlace:
 
     def _note_failure(self, error: Any, message: Message) -> None:
         if error is not None and self._failure is None:
-            self._failure = kafka_error(self.settings.to, error)
+            self._failure = self._explain_loss(kafka_error(self.settings.to, error))
 
     @contextmanager
     def sending(self) -> Iterator[None]:
         """An error in the block loses the transaction."""
         try:
-            with translating_errors(self.settings.to):
+            with self._in_transaction():
                 yield
         except Exception as err:
             self._failure = self._failure or err
             raise
+
+    @contextmanager
+    def _in_transaction(self) -> Iterator[None]:
+        try:
+            with translating_errors(self.settings.to):
+                yield
+        except BeatenError as err:
+            raise self._explain_loss(err) from err
+
+    def _explain_loss(self, error: Exception) -> Exception:
+        """Return the cause of an error: brokers end a long transaction as they end one that another begins."""
+        is_late = 1000 * (monotonic() - self._begun_s) >= self._limit_ms
+        return (
+            LongTransactionError(self.settings.to, self._limit_ms)
+            if is_late and isinstance(error, BeatenError)
+            else error
+        )
 
     def read_messages(self, topic: str, start: Callable[[int, int], int] | None = None) -> Iterator[Message]:
         """Yield the committed messages of a topic. `start`: of the first and the end offset, the first one to read."""

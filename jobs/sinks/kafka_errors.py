@@ -74,6 +74,21 @@ class BrokersRefusedError(InputError):
         )
 
 
+class LongTransactionError(InputError):
+    """The brokers ended a transaction that lasted too long, such as that of a first load. `limit_ms`: its time."""
+
+    place: str
+    limit_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: the publish took longer than its transaction may last ({self.limit_ms / 1000:g} seconds), "
+            "so the brokers ended it. No message of it is visible to read_committed readers. Set a longer time in "
+            f'[publish.client] of pipeline.toml, such as "transaction.timeout.ms" = {3 * self.limit_ms}, and allow it '
+            "in the brokers' `transaction.max.timeout.ms`. Then run `tussock publish` again."
+        )
+
+
 class RegistrySettingsError(InputError):
     """The client of the schema registry refuses a property."""
 

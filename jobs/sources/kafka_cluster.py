@@ -30,7 +30,13 @@ _PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dire
 _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
 _ANY_VARIABLE = re.compile(r"\$\{(\w+):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
-_OF_OPTIONS = ("ConfigException", "IllegalArgumentException", "LoginException", "NoSuchFileException")
+_OF_OPTIONS = (
+    "ConfigException",
+    "IllegalArgumentException",
+    "PatternSyntaxException",
+    "LoginException",
+    "NoSuchFileException",
+)
 _OF_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "BrokerNotAvailableException")
 _EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+Exception): ([^\n]*)")
 _NO_HOST = "No resolvable bootstrap urls"  # a ConfigException of the client, although a name server may be away
@@ -84,6 +90,9 @@ def _ask_cluster(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
                     places[0].put(place, spec.earliest())
                     places[1].put(place, spec.latest())
                     ids[topic, info.partition()] = str(description.topicId())
+        for topic, wanted in (assigned or {}).items():
+            if missing := [number for number in wanted if (topic, number) not in ids]:
+                raise MissingTopicError(source.name, f"{topic}-{missing[0]}", source.options[SERVERS])
         first, end = (admin.listOffsets(asked, _isolation_level(source, jvm)).all().get() for asked in places)
         ends = {(p.topic(), p.partition()): int(end.get(p).offset()) for p in end.keySet()}
         firsts = {(p.topic(), p.partition()): int(first.get(p).offset()) for p in first.keySet()}

@@ -23,7 +23,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
-from tussock.jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
+from tussock.jobs.sources.kafka_errors import CompactedTopicError, KafkaOptionError, LostOffsetsError, MissingTopicError
 from tussock.jobs.spark.session import spark_session
 from tussock.jobs.trouble.supersede import abandon_barrier
 
@@ -148,6 +148,11 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
     with Session(str(root / "compacted"), spark) as session:
         with pytest.raises(CompactedTopicError, match=r"topic 'kept' has cleanup\.policy=compact.*Nothing was created"):
             session.execute(f"CREATE SOURCE refused {options('kept')}")
+        servers = f"kafka.bootstrap.servers '{broker.servers}'"
+        with pytest.raises(MissingTopicError, match="topic 'paid-7' does not exist"):
+            session.execute(f"""CREATE SOURCE refused USING kafka OPTIONS ({servers}, assign '{{"paid": [0, 7]}}')""")
+        with pytest.raises(KafkaOptionError, match="PatternSyntaxException"):
+            session.execute(f"CREATE SOURCE refused USING kafka OPTIONS ({servers}, subscribePattern '(paid')")
         for name, more in (("plain", ""), ("paid", ""), ("committed", ", kafka.isolation.level 'read_committed'")):
             session.execute(f"CREATE SOURCE {name} {options('paid' if name == 'committed' else name, more)}")
             session.execute(f"CREATE MATERIALIZED VIEW v_{name} AS SELECT partition, key, value FROM {name}")

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.jobs.driver.embedded import append
-from tests.support.jobs.sinks.kafka_cluster import Cluster, Producer, replaced_client
+from tests.support.jobs.sinks.kafka_cluster import Cluster, Producer, failure, replaced_client
 from tests.support.jobs.sinks.kafka_topics import Topics
 from tests.support.jobs.sinks.shop import ORDERS, Shop
 from tussock.jobs.logical.nodes import Call, Column, Filter, Project, Scan
@@ -26,6 +26,7 @@ from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.settings.publishing import KafkaSettings, MessageFormat
 from tussock.jobs.sinks import kafka
 from tussock.jobs.sinks.check import check_tables
+from tussock.jobs.sinks.kafka_errors import LongTransactionError
 from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 
 RELATIONS = ("orders", "by_shop")
@@ -263,6 +264,36 @@ def counted(shop: Shop) -> Counter[str | None]:
             found[envelope["after"].get("shop")] += 1
     assert min(found.values(), default=0) >= 0
     return +found
+
+
+def test_a_long_load_or_a_strict_broker_gets_another_time_for_transactions(
+    brokers: Brokers, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, make = list[dict[str, Any]](), kafka.Producer
+    monkeypatch.setattr(kafka, "Producer", lambda properties: seen.append(properties) or make(properties))
+    change_settings(shop, client={"transaction.timeout.ms": 300_000, "transactional.id": "mine"})
+    shop.publish()
+    assert seen[0]["transaction.timeout.ms"] == 300_000
+    assert seen[0]["transactional.id"].startswith("tussock-"), "it fences another publisher"
+    assert_equal(shop)
+
+
+def test_a_load_that_outlasts_its_transaction_names_the_setting(
+    brokers: Brokers, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers answer as if another publisher had begun a transaction."""
+    with monkeypatch.context() as patch:
+
+        def lose_transaction(place: kafka.KafkaPlace, *message: object) -> None:
+            patch.setattr(kafka, "monotonic", lambda: place._begun_s + 301)
+            raise failure("_FENCED")
+
+        change_settings(shop, client={"transaction.timeout.ms": 300_000})
+        patch.setattr(kafka.KafkaPlace, "_send", lose_transaction)
+        with pytest.raises(LongTransactionError, match=r'300 seconds.*"transaction\.timeout\.ms" = 900000'):
+            shop.publish()
+    shop.publish()
+    assert_equal(shop)
 
 
 def test_the_control_record_has_only_topics_that_exist_and_no_columns(brokers: Brokers, shop: Shop) -> None:
