@@ -311,6 +311,10 @@ def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
 
 
 def _committed_epoch(context: Any) -> int:
-    epoch = epoch_if_any(context)
-    assert epoch is not None, "a task after commit_version"
+    """Return the epoch of `commit_version`. Raises AirflowFailException if a person marked that task as succeeded."""
+    if (epoch := epoch_if_any(context)) is None:
+        raise AirflowFailException(
+            "commit_version has returned no epoch, because it was marked as succeeded. Clear it, so that it runs: "
+            "it commits what run_actors left, and these tasks follow."
+        )
     return epoch

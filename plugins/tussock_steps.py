@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, BaseOperator, get_parsing_context
 
 from tussock.jobs.operations.folder import FolderEntry, definition_in, named_folder
-from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline, pipeline_names
+from tussock.jobs.settings.pipeline import FILE, Pipeline, UnknownPipelineError, find_pipeline, pipeline_names
 from tussock.jobs.settings.row_values import prints_for_airflow
 from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import InputError
@@ -134,14 +134,21 @@ def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
     """The pipelines whose DAGs `<kind>_<pipeline>` and `<kind>_<pipeline>.<sink>` a DAG file must build.
 
     The DAG processor needs all of them. A task parses the file again and needs only its own DAG.
+
+    Raises: the reason why a task has no DAG: PipelineError, and UnknownPipelineError if its folder is gone. Airflow
+        logs it before it fails the task.
     """
     if (dag := get_parsing_context().dag_id) is None:
         return read_definitions().pipelines
-    asked = dag.removeprefix(f"{kind}_").partition(".")[0]
-    if not dag.startswith(f"{kind}_") or asked not in pipeline_names(pipelines_folder()):
+    if not dag.startswith(f"{kind}_"):
         return ()
-    pipeline = read_definition(asked).pipeline
-    return () if pipeline is None else (pipeline,)
+    folder, asked = pipelines_folder(), dag.removeprefix(f"{kind}_").partition(".")[0]
+    if asked not in (names := pipeline_names(folder)):
+        raise UnknownPipelineError(asked, str(folder.absolute()), names)
+    entry = read_definition(asked)
+    if entry.pipeline is None:
+        raise entry.error or BrokenPipelinesError(())
+    return (entry.pipeline,)
 
 
 def _check_entry(entry: FolderEntry) -> FolderEntry:

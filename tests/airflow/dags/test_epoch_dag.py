@@ -14,8 +14,10 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
 
+from tests.support.jobs.driver.embedded import new_store
 from tussock.jobs.operations import folder as folder_entries
-from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline, UnknownPipelineError
+from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.meta.catalog import RelationKind
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -320,7 +322,6 @@ def test_a_task_reads_only_its_own_pipeline_and_the_dag_processor_all(
     for dag_id, wanted in (
         (None, ["sales", "shop"]),
         (f"{kind}_shop", ["shop"]),
-        (f"{kind}_../shop", []),
         ("other_shop", []),
     ):
         read.clear()
@@ -330,6 +331,32 @@ def test_a_task_reads_only_its_own_pipeline_and_the_dag_processor_all(
             built = sorted(dag.dag_id for dag in vars(parsed(kind)).values() if isinstance(dag, DAG))
         assert read == wanted
         assert built == [f"{kind}_{name}" for name in wanted]
+
+
+def test_a_task_without_a_dag_logs_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline.toml was changed, or its folder deleted, while a run was under way."""
+    write(tmp_path, monkeypatch, shop=SHOP + "[epoch]\nunits = 0\n")
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "epoch_shop")
+    with pytest.raises(PipelineError, match=r"shop/pipeline.toml: epoch.units: found integer 0, expected"):
+        parsed("epoch")
+    for gone in ("epoch_ship", "epoch_../shop"):
+        monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, gone)
+        with pytest.raises(UnknownPipelineError, match=f"unknown pipeline '{gone[6:]}': .* contains shop"):
+            parsed("epoch")
+
+
+@pytest.mark.parametrize("task_id", ["validate_views", "publish_views"])
+def test_a_task_after_one_that_was_marked_as_succeeded_names_what_to_clear(
+    task_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tussock_airflow import AirflowFailException
+
+    write(tmp_path, monkeypatch, shop=SHOP.replace("s3://bucket/shop", f"{tmp_path}/store"))
+    new_store(tmp_path / "store")
+    task = parsed("epoch").epoch_shop.get_task(task_id)
+    marked = {"ti": SimpleNamespace(xcom_pull=lambda task_ids: None), "params": {}}
+    with pytest.raises(AirflowFailException, match=r"commit_version has returned no epoch.* Clear it"):
+        task.execute(marked)
 
 
 DAY = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC))
