@@ -57,6 +57,11 @@ def _view_lines(view: ViewCheck) -> Iterator[str]:
         yield (
             f"{name}: not compared, because Spark's answer depends on the order of rows: {', '.join(view.open_columns)}"
         )
+    if view.order_dependent:
+        yield (
+            f"{name}: if rows are equal in the order of {' or '.join(view.order_dependent)}, several answers are right, "
+            "and Spark's need not be the view's. Compare again with an order in which no two rows are equal"
+        )
     if view.below:
         yield f"{name}: compared over the stored rows of {_shown_names(view.below)}"
 

@@ -86,6 +86,8 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
         examples: a few missing or extra rows.
         rounded: rows that are equal apart from the rounding of floats.
         open_columns: columns that were not compared, because Spark's own answer varies with the order of its input.
+        order_dependent: functions and clauses of the SELECT that have several right answers for rows that are equal in
+            their order. Empty if the rows are equal, or if open_columns names the columns.
         below: views that it reads, directly or not, that differ or could not be verified.
         seconds: the time to read the stored rows.
         spark_seconds: the time to compute Spark's answer.
@@ -104,6 +106,7 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     examples: tuple[Example, ...] = ()
     rounded: int = 0
     open_columns: tuple[str, ...] = ()
+    order_dependent: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     seconds: float = 0.0
     spark_seconds: float = 0.0
