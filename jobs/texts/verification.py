@@ -59,8 +59,8 @@ def _view_lines(view: ViewCheck) -> Iterator[str]:
         )
     if view.order_dependent:
         yield (
-            f"{name}: if rows are equal in the order of {' or '.join(view.order_dependent)}, several answers are right, "
-            "and Spark's need not be the view's. Compare again with an order in which no two rows are equal"
+            f"{name}: if rows are equal in the order of {' or '.join(view.order_dependent)}, several answers are "
+            "right, and Spark's need not be the view's. Compare again with an order in which no two rows are equal"
         )
     if view.below:
         yield f"{name}: compared over the stored rows of {_shown_names(view.below)}"
