@@ -341,7 +341,7 @@ def test_a_task_without_a_dag_logs_the_reason(tmp_path: Path, monkeypatch: pytes
         parsed("epoch")
     for gone in ("epoch_ship", "epoch_../shop"):
         monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, gone)
-        with pytest.raises(UnknownPipelineError, match=f"unknown pipeline '{gone[6:]}': .* contains shop"):
+        with pytest.raises(UnknownPipelineError, match=r"unknown pipeline .* contains shop"):
             parsed("epoch")
 
 
