@@ -159,6 +159,11 @@ class TableFiles:
             changes.count_files(stay, now, 1)
         return changes.list_pieces()
 
+    @cached_property
+    def _columns(self) -> frozenset[int]:
+        """The ids of the columns that the table has or had."""
+        return frozenset(field.field_id for schema in self.table.metadata.schemas for field in schema.fields)
+
     def read_manifests(self, manifests: Iterable["ManifestFile"]) -> list[LakeFile]:
         """Return the live files of manifests."""
         with ThreadPoolExecutor(8) as pool:
@@ -183,6 +188,9 @@ class TableFiles:
         content, form = int(data.content), data.file_format.value
         if form != "PARQUET" and not (content == _POSITIONS and form == "PUFFIN"):
             raise UnsupportedIcebergFeatureError(self.name, f"a file in the format {form} ({data.file_path})")
+        equality = tuple(data.equality_ids or ()) if content == _EQUALITY else ()
+        if not self._columns.issuperset(equality):
+            raise UnsupportedIcebergFeatureError(self.name, f"equality deletes of a nested field ({data.file_path})")
         referenced, offset, length = fields[17:20]
         low, high = ((bounds or {}).get(_PATH_COLUMN, b"") for bounds in (data.lower_bounds, data.upper_bounds))
         values = tuple((column, text_of_constant(partition[i])) for column, i in identities.items())
@@ -194,7 +202,7 @@ class TableFiles:
             spec,
             encode_partition(partition),
             content,
-            tuple(data.equality_ids or ()) if content == _EQUALITY else (),
+            equality,
             referenced or low.decode(errors="replace") if content == _POSITIONS else "",
             referenced or high.decode(errors="replace") if content == _POSITIONS else "",
             int(offset or 0),

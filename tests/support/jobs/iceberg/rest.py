@@ -23,6 +23,7 @@ class RestServer:
 
     folder: Path
     port: int
+    tokens: tuple[str, ...] = ()  # of an owner, and of a reader; empty: all may do everything
     process: "subprocess.Popen[bytes] | None" = field(default=None)
 
     @property
@@ -35,7 +36,7 @@ class RestServer:
         out = self.folder / "rest.out"
         with out.open("wb") as sink:
             self.process = subprocess.Popen(
-                [*command, str(self.folder), str(self.port)], stdout=sink, stderr=subprocess.STDOUT
+                [*command, str(self.folder), str(self.port), *self.tokens], stdout=sink, stderr=subprocess.STDOUT
             )
         eventually("the REST catalog is up", lambda: self.process.poll() is not None or "READY" in out.read_text(), 120)
         assert self.process.poll() is None, out.read_text()[-3000:]
@@ -64,12 +65,12 @@ def _jars() -> Path:
 
 
 @contextmanager
-def rest_server(folder: Path) -> Iterator[RestServer]:
-    """Start a REST catalog with its files in a folder; stop it at the end."""
+def rest_server(folder: Path, tokens: tuple[str, ...] = ()) -> Iterator[RestServer]:
+    """Start a REST catalog with its files in a folder; stop it at the end. `tokens`: see RestServer."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        server = RestServer(folder, free.getsockname()[1])
+        server = RestServer(folder, free.getsockname()[1], tokens)
     server.start()
     try:
         yield server

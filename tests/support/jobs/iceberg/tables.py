@@ -94,6 +94,7 @@ def commit_deletes(
     equal: pa.Table | None = None,
     new: pa.Table | None = None,
     bounds: bool = True,
+    ids: list[int] | None = None,
 ) -> None:
     """Commit one snapshot with delete files and new rows. Requires: the table has no partitions, or only void ones.
 
@@ -102,6 +103,7 @@ def commit_deletes(
         equal: rows with the columns to compare; rows that equal one of them are deleted.
         new: rows that are added; the equality deletes do not apply to them.
         bounds: write the bounds of file names.
+        ids: the field ids that the entry of `equal` has; None: those of its columns.
     """
     folder, number = table.location().removeprefix("file://"), len(table.snapshots())
     Path(folder, "data").mkdir(parents=True, exist_ok=True)
@@ -118,7 +120,7 @@ def commit_deletes(
         whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
         schema = pa.schema([whole.field(name) for name in equal.column_names])
         pq.write_table(equal.cast(schema), path)
-        ids = [table.schema().find_field(name).field_id for name in equal.column_names]
+        ids = ids or [table.schema().find_field(name).field_id for name in equal.column_names]
         deletes.append(_delete_file(table, DataFileContent.EQUALITY_DELETES, path, len(equal), {}, {}, ids))
     with table.transaction() as transaction:
         update = _RowDelta(Operation.OVERWRITE, transaction, table.io)

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.jobs.driver.embedded import append, new_store, rows
@@ -321,6 +321,15 @@ def test_expired_snapshots_in_between_are_not_needed(lake: Path, meta: MetaStore
     table.maintenance.expire_snapshots().by_id(between.snapshot_id).commit()
     advance(meta)
     assert [row[0] for row in rows(meta, "copy")] == [2, 2, 3]
+
+
+def test_equality_deletes_of_a_nested_field_hold_the_source(lake: Path, meta: MetaStore) -> None:
+    table = catalog_in(lake).load_table(NAME)
+    with table.update_schema() as update:
+        update.add_column("s", StructType(NestedField(1, "x", LongType(), required=False)))
+    nested = table.schema().find_field("s.x").field_id
+    commit_deletes(table, equal=pa.table({"id": [1]}), ids=[nested])
+    assert "has equality deletes of a nested field (file:///" in reason(meta)
 
 
 def test_a_missing_file_holds_the_source_until_it_is_back(lake: Path, meta: MetaStore) -> None:
