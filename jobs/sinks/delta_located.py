@@ -262,8 +262,7 @@ class DeltaLocatedSink(DeltaRsSink):
             known = decode_json(document.note, KnownHead)
             if known.transactions.get(app) == head.transactions.get(app):
                 locator = Locator(self._store, self._locators, document)
-                if (followed := self._follow_commits(locator, known.number, head.number)) is not None:
-                    return followed
+                return self._follow_commits(locator, known.number, head.number)
         return self._rebuild_locator(head)
 
     def _follow_commits(self, locator: Locator, since: int, until: int) -> Locator | None:
@@ -281,6 +280,7 @@ class DeltaLocatedSink(DeltaRsSink):
         if not removed and not added:
             return locator
         file_by_path = {file.path: file for file in locator.read_files()}
+        removed |= added.keys() & file_by_path.keys()  # an entry with new statistics replaces the one before
         if removed - file_by_path.keys() or self._key_names is None:
             return None
         gone = [file_by_path[path] for path in sorted(removed)]

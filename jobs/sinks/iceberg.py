@@ -231,7 +231,8 @@ class IcebergSink:
             raise ForeignTableError(self.place, f"is not the folder of the table {name}, which is {table.location()}")
         if (current := table.current_snapshot()) is None:
             return None
-        own = self._own_snapshot(table)
+        if (own := self._find_own(table)) is None:
+            return None
         fits = (
             columns_fit(table, self._outline)
             and _written_ids(table, own.snapshot) == {field.field_id for field in table.schema().fields}
@@ -241,7 +242,18 @@ class IcebergSink:
         return SinkState(own.epoch, str(current.snapshot_id), fits, own.property_of(_DIGEST))
 
     def _own_snapshot(self, table: Table) -> _Own:
-        """Return this program's newest snapshot. Raises ForeignTableError if another program changed rows after it."""
+        """Return this program's newest snapshot. Requires: `read_state` returned a state of the table."""
+        own = self._find_own(table)
+        assert own is not None
+        return own
+
+    def _find_own(self, table: Table) -> _Own | None:
+        """Return this program's newest snapshot; None if snapshots of others after it have expired.
+
+        Unknown snapshots may have changed rows. Tussock owns the table, so it is written again.
+
+        Raises ForeignTableError if another program changed rows after it.
+        """
         moves = list[Snapshot]()
         for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
             properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
@@ -254,7 +266,7 @@ class IcebergSink:
                 )
                 raise ForeignTableError(self.place, finding)
             moves.append(snapshot)
-        raise ForeignTableError(self.place, "has no snapshot of Tussock any more")
+        return None
 
     @property
     def _key_text(self) -> str:
@@ -407,7 +419,8 @@ class IcebergSink:
         table = self._table
         if table is None or table.current_snapshot() is None:
             return None
-        own = self._own_snapshot(table)
+        if (own := self._find_own(table)) is None:
+            return OTHER_STATE
         number = own.property_of(_LOCATOR)
         document = read_locator(self._store, self._locators, int(number)) if number else None
         if document is None:

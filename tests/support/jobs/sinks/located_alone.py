@@ -40,6 +40,7 @@ def main(root: Path, epochs: int) -> None:
                 place, expected = f"{root}/tables/{name}", in_order(rows)
                 assert read_back(place) == expected, (epoch, name)
                 assert sorted_rows(spark.read.format("delta").load(place).toArrow()) == expected, (epoch, name)
+            print(f"{number + 1} epochs", flush=True)
         writers = {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{root}/tables/orders`").collect()}
         assert {"MERGE", "OPTIMIZE"} <= writers, writers
 

@@ -120,6 +120,33 @@ def test_rows_that_another_program_wrote_are_refused_with_its_name(shop: Shop) -
     assert list(raised.value.failures) == ["by_shop"]
 
 
+def test_new_statistics_of_another_program_move_no_row(shop: Shop) -> None:
+    (add,) = [action["add"] for action in commits_of(shop, "orders")[0] if "add" in action]
+    entry = add | {"stats": json.dumps({"numRecords": json.loads(add["stats"])["numRecords"]}), "dataChange": False}
+    Path(f"{shop.folder}/tables/orders/_delta_log/{1:020}.json").write_text(json.dumps({"add": entry}))
+    for _ in range(2):
+        shop.change()
+        shop.commit()
+        shop.publish()
+        check(shop)
+    assert {c.relation: c.objection for c in check_tables(shop.meta, shop.settings)} == dict.fromkeys(NAMES)
+
+
+def test_a_table_is_written_again_if_the_log_has_lost_commits_of_others(shop: Shop) -> None:
+    place = f"{shop.folder}/tables/ratios"
+    for ratio in (7.5, 8.5):
+        row = pa.table({"ratio": [ratio], "n": pa.array([1], pa.int32())})
+        write_deltalake(DeltaTable(place), row, mode="append")
+    DeltaTable(place).create_checkpoint()
+    for version in (0, 1):
+        Path(place, "_delta_log", f"{version:020}.json").unlink()
+    for _ in range(2):
+        shop.change()
+        shop.commit()
+        shop.publish()
+        check(shop)
+
+
 def set_rules(shop: Shop, name: str, features: list[str], properties: dict[str, str]) -> None:
     """Commit features and properties, as ALTER TABLE of Spark does."""
     (first,) = [commit for commit in commits_of(shop, name) if any("protocol" in action for action in commit)]

@@ -351,6 +351,19 @@ def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_
     check(shop)
 
 
+def test_a_table_whose_compactions_have_expired_is_written_again(shop: Shop) -> None:
+    publish_change(shop)
+    for _ in range(3):
+        replace_files(table_of(shop, "ratios"))
+    table = table_of(shop, "ratios")
+    moves = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.metadata.current_snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(moves[1:]).commit()
+    tidy_tables(shop.meta, shop.settings, (shop.meta.read_latest().published >> 16) + 30 * DAY_MS)
+    publish_change(shop)
+    check(shop)
+    assert {c.relation: c.objection for c in check_tables(shop.meta, shop.settings)} == dict.fromkeys(shop.model())
+
+
 def test_files_that_java_names_in_its_own_form_are_followed_and_stay(tmp_path: Path) -> None:
     shop = shop_of_format(tmp_path, 2)
     publish_change(shop)
