@@ -25,6 +25,7 @@ from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
     GenericError,
+    InvalidPathError,
     NotSupportedError,
     PermissionDeniedError,
     PreconditionError,
@@ -54,6 +55,7 @@ _RETRY_TIMEOUT = timedelta(seconds=30)
 _LISTED = 1000  # names per chunk of a listing
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_INVALID_NAME = re.compile(r'[Pp]ath "([^"]+)"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 #: Parts of obstore's errors before the first request, and what they mean. Its text may repeat a part of a key.
 _CREDENTIALS = (
@@ -125,7 +127,7 @@ class CloudObjectStore(ServerObjectStore):
             for entry in _in_order(self._address.scheme, self._count_chunks(chunks)):
                 info = self._object_info(entry)
                 if info.name.startswith(prefix):
-                    if info.name > start_after and not info.name.endswith("/"):
+                    if info.name > start_after and not self._is_folder_mark(entry):
                         yield info
                 elif info.name.encode() > prefix.encode():
                     return
@@ -198,6 +200,20 @@ class CloudObjectStore(ServerObjectStore):
             self.requests.count_listing()
             yield from chunk
 
+    def _is_folder_mark(self, entry: "ObjectMeta") -> bool:
+        """Return whether a listed object marks a folder, as consoles create it: its name ends with a slash.
+
+        obstore lists it without the slash, as if it were an empty object. Cost: a HEAD of an empty object, unless
+        sources ignore its name.
+        """
+        if entry["size"] or entry["path"].rpartition("/")[2].startswith(("_", ".")):
+            return False
+        try:
+            self._fetch_facts(entry["path"])
+        except FileNotFoundError:
+            return True
+        return False
+
     def _object_info(self, facts: "ObjectMeta") -> ObjectInfo:
         modified_ms = int(facts["last_modified"].timestamp() * 1000)
         etag = (facts["e_tag"] or "").strip('"')
@@ -216,6 +232,11 @@ class CloudObjectStore(ServerObjectStore):
 
     def _error_of(self, err: Exception, operation: str, name: str, size: int) -> Exception:
         what, reason = f"{operation} {name!r}", _reason_of(err)
+        if isinstance(err, InvalidPathError):
+            found = _INVALID_NAME.search(str(err))
+            named = "an object" if found is None else f"the object {found[1]!r}"
+            objection = "has an empty part, a part of dots or a control character in its name, so nothing can be listed"
+            return BadStoreError(self.uri, f"{what}: {named} {objection}. Rename it, or remove it")
         if any(code in str(err) for code in _NO_BUCKET_CODES) or (
             isinstance(err, FileNotFoundError) and operation not in ("get", "get_ranges", "head")
         ):

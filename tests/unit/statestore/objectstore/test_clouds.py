@@ -1,8 +1,10 @@
 """The failures that only a server can have, for the stores of Google and Azure: lost answers, refusals, forks."""
 
+import http.client
 import os
 import re
 from itertools import count
+from urllib.parse import quote, urlsplit
 
 import pytest
 from obstore.exceptions import GenericError
@@ -104,10 +106,35 @@ def test_each_lack_of_credentials_names_the_variable(
 def test_a_listing_begins_near_its_prefix(google_endpoint: str, prefix: str) -> None:
     store = _store(google_endpoint, prefix)
     for name in [f"runs/{day:03}" for day in range(60)]:
-        store.put(name, b"")
+        store.put(name, b"x")
     with LossyProxy(google_endpoint) as proxy:
         assert [o.name for o in _store(proxy.endpoint, prefix).list("runs/058")] == ["runs/058"]
         assert len(proxy.seen) <= 2, "a page has three names"
+
+
+def _put_as_others_do(endpoint: str, name: str, data: bytes = b"") -> None:
+    """Write an object under a name that obstore cannot write."""
+    place = urlsplit(endpoint)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port)
+    connection.request("PUT", f"/{BUCKET}/{quote(name, safe='')}", data)
+    connection.getresponse().read()
+    connection.close()
+
+
+def test_marks_of_folders_are_no_objects(google_endpoint: str, prefix: str) -> None:
+    for name in ("", "day/", "day/1.csv", "none/"):
+        _put_as_others_do(google_endpoint, f"{prefix}/{name}", b"x" if name.endswith("csv") else b"")
+    store = _store(google_endpoint, prefix)
+    store.put("empty", b"")
+    assert [o.name for o in store.list("")] == ["day/1.csv", "empty"]
+
+
+@pytest.mark.parametrize("name", ["a//b.csv", "./b.csv", "a\x01.csv"])
+def test_an_object_that_cannot_be_listed_is_named(google_endpoint: str, prefix: str, name: str) -> None:
+    _put_as_others_do(google_endpoint, f"{prefix}/{name}")
+    shown = re.escape(repr(f"{prefix}/{name}"))
+    with pytest.raises(BadStoreError, match=f"the object {shown} has an empty part.*Rename it, or remove it"):
+        list(_store(google_endpoint, prefix).list(""))
 
 
 @pytest.mark.parametrize(
