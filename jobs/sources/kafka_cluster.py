@@ -30,13 +30,7 @@ _PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dire
 _VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
 _ANY_VARIABLE = re.compile(r"\$\{(\w+):")
 _PACKAGE = "org.apache.kafka.common.config.provider"
-_OF_OPTIONS = (
-    "ConfigException",
-    "IllegalArgumentException",
-    "PatternSyntaxException",
-    "LoginException",
-    "NoSuchFileException",
-)
+_OF_OPTIONS = ("ConfigException", "IllegalArgumentException", "LoginException", "NoSuchFileException")
 _OF_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "BrokerNotAvailableException")
 _EXCEPTION = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+Exception): ([^\n]*)")
 _NO_HOST = "No resolvable bootstrap urls"  # a ConfigException of the client, although a name server may be away
@@ -175,9 +169,12 @@ def _open_admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
 def _translating_errors(source: CreateSource) -> Iterator[None]:
     """Turn the client's exceptions into errors of the source."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import IllegalArgumentException
 
     try:
         yield
+    except IllegalArgumentException as err:  # which PySpark makes of Java's, such as that of a pattern
+        raise error_of(source, "IllegalArgumentException", str(err).partition("\n")[0]) from err
     except Py4JJavaError as err:
         cause = err.java_exception
         while cause.getCause() is not None:

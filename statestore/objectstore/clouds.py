@@ -233,10 +233,10 @@ class CloudObjectStore(ServerObjectStore):
     def _error_of(self, err: Exception, operation: str, name: str, size: int) -> Exception:
         what, reason = f"{operation} {name!r}", _reason_of(err)
         if isinstance(err, InvalidPathError):
-            found = _INVALID_NAME.search(str(err))
-            named = "an object" if found is None else f"the object {found[1]!r}"
+            listed = _INVALID_NAME.search(str(err))
+            subject = "an object" if listed is None else f"the object {listed[1]!r}"
             objection = "has an empty part, a part of dots or a control character in its name, so nothing can be listed"
-            return BadStoreError(self.uri, f"{what}: {named} {objection}. Rename it, or remove it")
+            return BadStoreError(self.uri, f"{what}: {subject} {objection}. Rename it, or remove it")
         if any(code in str(err) for code in _NO_BUCKET_CODES) or (
             isinstance(err, FileNotFoundError) and operation not in ("get", "get_ranges", "head")
         ):

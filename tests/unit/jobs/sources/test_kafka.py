@@ -274,7 +274,6 @@ def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pyte
             "Could not find a 'KafkaClient' entry in the JAAS configuration",
             KafkaOptionError,
         ),
-        ("PatternSyntaxException", "Unclosed group near index 1", KafkaOptionError),
         ("ConfigException", "No resolvable bootstrap urls given in bootstrap.servers", KafkaUnavailableError),
         ("TimeoutException", "Timed out waiting for a node assignment.", KafkaUnavailableError),
     ],
