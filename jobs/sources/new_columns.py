@@ -67,11 +67,16 @@ def refuse_new_columns(source: CreateSource, waiting: Iterable[Item]) -> None:
 
 
 def evolved_fields(source: CreateSource, waiting: Iterable[Item]) -> tuple[Field, ...]:
-    """Return the columns of a source, followed by the new ones of the waiting files. The first file decides a type."""
+    """Return the columns of a source, followed by the new ones of the waiting files.
+
+    The first file decides the name and the type of a new column, unless a later file has a wider type.
+    """
     fields = {field.name.lower(): field for field in source.fields}
     for _, new in _new_columns_by_file(source, waiting):
         for field in new:
-            fields.setdefault(field.name.lower(), field)
+            known = fields.setdefault(field.name.lower(), field)
+            if is_wider(known.type, field.type):
+                fields[field.name.lower()] = Field(known.name, field.type)
     return tuple(fields.values())
 
 

@@ -183,6 +183,22 @@ def test_a_csv_file_brings_the_columns_that_the_options_of_its_source_show(
     assert [f"{f.name} {f.type}" for f in fields[len(FIELDS) :]] == found
 
 
+def test_a_new_column_has_the_widest_type_of_the_files_that_bring_it(tmp_path: Path) -> None:
+    meta = begin(tmp_path, "parquet", "evolve")
+    sizes = (pa.int32(), pa.int64(), pa.int16())
+    for number, kind in enumerate(sizes, 2):
+        table = pa.table({"id": [number], "name": ["b"], "size": pa.array([number], kind)})
+        pq.write_table(table, tmp_path / f"in/{number}")
+    append(meta, CreateView("all_rows", "SELECT *", Scan("people", (0, 1), FIELDS)))
+    advance_store(LocalRunner(), meta)
+    assert columns_of(meta)[2:] == ["size bigint"]
+    fields = (*FIELDS, Field("size", "bigint"))
+    append(meta, CreateView("wide", "SELECT *", Scan("people", (0, 2), (fields[0], fields[2]))))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "wide") == [(1, None), (2, 2), (3, 3), (4, 4)]
+    assert held_sources(meta.read_latest().catalog) == {}
+
+
 def test_a_json_key_in_other_case_is_no_further_column(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
     path.write_text('{"id": 1, "City": "Bern", "city": "Chur", "a_1": 2, "\\u00e9": 3}\n')
