@@ -23,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
+import pyspark
 
 from benchmarks.cpu import tree_usage
 from benchmarks.memory import rss_anon
@@ -37,7 +38,7 @@ store = "{0}/store"
 sql = ["all.sql"]
 [epoch]
 units = 2
-"""
+{1}"""
 _SQL = """CREATE SOURCE s ({columns}) USING {format} OPTIONS (path '{folder}/in'{options});
 CREATE MATERIALIZED VIEW groups AS SELECT {key} AS g, count(*) AS n FROM s GROUP BY {key};
 """
@@ -91,15 +92,23 @@ def _batches(rows: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A kind of file. `key`: the expression by which the view groups; `options`: of the source, after a comma."""
+    """A kind of file.
+
+    Args:
+        key: the expression by which the view groups.
+        options: of the source, after a comma.
+        settings: more of pipeline.toml.
+    """
 
     format: str
     write: Callable[[Path, int], None]
     columns: str = "k bigint, v string"
     key: str = "length(v)"
     options: str = ""
+    settings: str = ""
 
 
+_AVRO = f'[spark]\n"spark.jars.packages" = "org.apache.spark:spark-avro_2.13:{pyspark.__version__}"\n'
 _CSV, _JSON, _XML = f"1,{TEXT}\n".encode(), f'{{"k":1,"v":"{TEXT}"}}\n'.encode(), f"<r><v>{TEXT}</v></r>\n".encode()
 BOMBS = {
     "a.csv.gz": Input("csv", partial(write_text, _CSV, gzip.open)),
@@ -109,7 +118,7 @@ BOMBS = {
     "a.txt.gz": Input("text", partial(write_text, _CSV, gzip.open), "value string", "length(value)"),
     "a.xml.gz": Input("xml", write_xml, "v string", options=", rowTag 'r'"),
     "a.orc": Input("orc", write_orc),
-    "a.avro": Input("avro", partial(write_avro, value=TEXT), "v string"),
+    "a.avro": Input("avro", partial(write_avro, value=TEXT), "v string", settings=_AVRO),
 }
 NARROW = {
     "rows.csv": Input("csv", write_numbers, "k bigint, v bigint", "k"),
@@ -134,7 +143,7 @@ def measure(of: Input, name: str, rows: int, folder: Path) -> Measured:
     pipeline = folder / "pipelines/large"
     pipeline.mkdir(parents=True)
     (folder / "in").mkdir()
-    (pipeline / "pipeline.toml").write_text(_PIPELINE.format(folder))
+    (pipeline / "pipeline.toml").write_text(_PIPELINE.format(folder, of.settings))
     sql = _SQL.format(columns=of.columns, format=of.format, folder=folder, options=of.options, key=of.key)
     (pipeline / "all.sql").write_text(sql)
     _watch(("apply", "large"), folder)

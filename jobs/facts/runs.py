@@ -1,6 +1,6 @@
 """The last run, from its record in the store, and the time of the run that a schedule has missed."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -51,8 +51,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval_end(self) -> datetime | None:
-        """The end of its interval; None without one."""
-        return None if self.interval is None else datetime.fromisoformat(self.interval[1])
+        """The end of its interval in UTC; None without one."""
+        return None if self.interval is None else datetime.fromisoformat(self.interval[1]).astimezone(UTC)
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -283,7 +283,8 @@ def _has_ended(interval: Interval, until: datetime | None, run: RunFacts | None)
     """
     if until is None or interval.end > until:
         return False
-    return run is None or run.has_epochs or run.interval_end != interval.end
+    # In UTC, because Python finds times of two zones never equal in an hour that clocks repeat.
+    return run is None or run.has_epochs or run.interval_end != interval.end.astimezone(UTC)
 
 
 def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:

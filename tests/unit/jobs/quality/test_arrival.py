@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,9 @@ from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import list_sources
+from tussock.jobs.facts.status import _has_ended
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import check_here, verdict
@@ -115,6 +118,25 @@ def test_a_file_of_a_day_whose_run_has_failed_is_not_late(shop: Shop, data: Path
     with pytest.raises(OSError, match="lost"), recorded_run(meta, "epoch", {}, second):
         raise OSError("lost")
     assert "no scheduled run takes" not in shown_status(shop), "the repetition of its run takes it"
+
+
+@pytest.mark.parametrize("end", [datetime(2026, 10, 25, hour, tzinfo=UTC) for hour in (0, 1, 2)])
+def test_a_failed_run_is_found_in_an_hour_that_clocks_repeat(end: datetime) -> None:
+    berlin, day = ZoneInfo("Europe/Berlin"), timedelta(days=1)
+    interval = Interval((end - day).astimezone(berlin), end.astimezone(berlin))
+    failed = RunFacts(
+        state=RunState.FAILED,
+        what="epoch",
+        began=end,
+        at=end,
+        writer="",
+        run={},
+        interval=(interval.start.isoformat(), interval.end.isoformat()),
+        kind="",
+        error="",
+    )
+    assert not _has_ended(interval, end + day, failed)
+    assert _has_ended(interval, end + day, msgspec.structs.replace(failed, state=RunState.SUCCEEDED))
 
 
 def test_a_source_is_listed_once_for_the_status(shop: Shop, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
