@@ -5,6 +5,7 @@ The casts that use DuckDB's unchanged were tested to be equal. Text is checked b
 to 0x20, and 0x7f, around it.
 """
 
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from tussock.jobs.kernels.duck import decimal_of, fail_when, int_range, quote_string, strict_cast, try_cast
@@ -15,7 +16,9 @@ from tussock.jobs.logical.nodes import Call
 
 _JAVA_SPACE = r"[\x00-\x20]*"  # around floats and decimals
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_HEXADECIMAL = r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[dDfF]?"
 _MAX_FLOAT_SCALE = 20  # beyond it, digits that Java 17 prints differently could be visible
+_OTHER_DIGITS = "".join(chr(c) for c in range(0x80, 0x10000) if unicodedata.decimal(chr(c), None) is not None)
 _LAST_EXACT_INTEGER = "9007199254740992::DOUBLE"
 _FLOAT_OVERFLOW = "3.4028235677973366e38::DOUBLE"  # 2^128 - 2^103
 
@@ -131,11 +134,11 @@ def _string_to_integer(call: Call, sql: str) -> str:
 def _string_to_float(call: Call, sql: str) -> str:
     """Parse a double as Java does, with the suffixes d and f and Spark's words.
 
-    Hexadecimal floats are not supported.
+    Hexadecimal floats, such as `0x1p3`, are not supported.
     """
     number = _extract_group(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
     word = _extract_group(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
-    hexadecimal = f"regexp_matches({sql}, '0[xX]')"
+    hexadecimal = f"{_extract_group(sql, f'({_HEXADECIMAL})', space=_JAVA_SPACE)} <> ''"
     text = (
         f"CASE WHEN {hexadecimal} THEN error('hexadecimal numbers are not supported') "
         f"WHEN {number} <> '' THEN {number} ELSE {word} END"
@@ -150,7 +153,12 @@ def _string_to_binary(call: Call, sql: str) -> str:
 
 @_register_casts(("string",), ("decimal",))
 def _string_to_decimal(call: Call, sql: str) -> str:
-    return _plain_cast(call, _extract_group(sql, f"({_DOUBLE})", space=_JAVA_SPACE))
+    """Java reads the decimal digits of every script."""
+    other, ascii_digits = (
+        quote_string(digits) for digits in (_OTHER_DIGITS, "0123456789" * (len(_OTHER_DIGITS) // 10))
+    )
+    digits = f"CASE WHEN strlen({sql}) = length({sql}) THEN {sql} ELSE translate({sql}, {other}, {ascii_digits}) END"
+    return _plain_cast(call, _extract_group(digits, f"({_DOUBLE})", space=_JAVA_SPACE))
 
 
 @_register_casts(("string",), ("boolean",))

@@ -1,7 +1,8 @@
 """Parse text as dates and times: Cast from string, and to_date, to_timestamp and unix_timestamp with a pattern.
 
-Spark's Cast accepts many unusual texts (time zone names, a time without a date). This module parses the usual forms as
-Spark does. A text that Spark might parse differently raises in both modes, instead of giving NULL.
+Spark's Cast accepts many unusual texts. This module parses the usual forms as Spark does. A text raises in both modes,
+instead of giving NULL, if Spark reads a value that is not supported here: a year before 1, a time of today, or a time
+in a zone with a name.
 """
 
 import re
@@ -13,15 +14,45 @@ from tussock.jobs.kernels.zones import instant_of, zone_of
 from tussock.jobs.logical.nodes import Call
 
 SPACE = r"[\x00-\x20\x7f]*"  # Spark strips these characters around dates and times
-_DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
-_BEFORE_YEAR_1 = "^" + SPACE + r"(?:-[0-9]|\+?0000)"
-_CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9](?::[0-5]?[0-9])?)?"
-# Digits beyond microseconds are truncated.
-_TIME = r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"
+_DATE_YEAR, _TIME_YEAR = "{4,7}", "{4,6}"  # how many digits a year may have
+_DAY = r"\+?([0-9]%s)(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
+_BEFORE_YEAR_1 = (
+    "^"
+    + SPACE
+    + r"(?:-[0-9]%s|\+?0%s)(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T].*)?)?)?"
+    + SPACE
+    + "$"
+)
+_HOUR, _SIXTIETH = "(?:[01]?[0-9]|2[0-3])", "[0-5]?[0-9]"
+_SHORT_CLOCK = f"{_HOUR}(?::{_SIXTIETH})?"
+_CLOCK = f"{_HOUR}:{_SIXTIETH}:{_SIXTIETH}"
+_FRACTION = r"(?:(\.[0-9]{0,6})[0-9]*)?"  # digits beyond microseconds are truncated
+_OFFSET = (
+    "[+-](?:(?:0?[0-9]|1[0-7])(?::[0-9]|:[0-5][0-9](?::[0-5][0-9])?)?|(?:0[0-9]|1[0-7])[0-5][0-9](?:[0-5][0-9])?"
+    "|18(?::0|:00(?::00)?|00(?:00)?)?)"
+)
+_FIXED_ZONE = f"(?:Z|(?:UTC|GMT|UT)(?:{_OFFSET})?|{_OFFSET})"
+_AREAS = (
+    "Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Brazil|Canada|Chile|Etc|Europe|Indian|Mexico|Pacific|"
+    "SystemV|US"
+)
+_NAMES = (
+    "ACT|AET|AGT|ART|AST|BET|BST|CAT|CET|CNT|CST|CST6CDT|CTT|Cuba|EAT|ECT|EET|EST|EST5EDT|Egypt|Eire|GB|GB-Eire|"
+    "GMT0|Greenwich|HST|Hongkong|IET|IST|Iceland|Iran|Israel|JST|Jamaica|Japan|Kwajalein|Libya|MET|MIT|MST|MST7MDT|"
+    "NET|NST|NZ|NZ-CHAT|Navajo|PLT|PNT|PRC|PRT|PST|PST8PDT|Poland|Portugal|ROC|ROK|SST|Singapore|Turkey|UCT|"
+    "Universal|VST|W-SU|WET|Zulu"
+)
+_NAMED_ZONE = f"(?:(?:{_AREAS})/[A-Za-z0-9_/+-]+|{_NAMES})"
+_BLANKS = r"[\x00-\x20]*"  # around a zone
+#: Groups: the day, a clock without seconds, or one with them, its fraction, and a zone.
+_TIME = (
+    r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T]"
+    f"(?:({_SHORT_CLOCK})|({_CLOCK}){_FRACTION}(?:{_BLANKS}({_FIXED_ZONE}))?)"
+)
+_IN_NAMED_ZONE = r"\+?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}[ T]" + f"{_CLOCK}{_FRACTION}{_BLANKS}{_NAMED_ZONE}"
+_WITHOUT_DAY = f"(?:T{_HOUR}|T?{_HOUR}:{_SIXTIETH}|T?{_CLOCK}{_FRACTION}(?:{_BLANKS}(?:{_FIXED_ZONE}|{_NAMED_ZONE}))?)"
 _USUAL_DAY = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
-_OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
-_OTHER_ZONE = r"[ T][^ ]*:.*[A-Za-z+-]|^" + SPACE + r"T?[0-9]{1,2}:"
 
 
 def _extract_group(sql: str, pattern: str, group: int) -> str:
@@ -36,14 +67,19 @@ def _usual_branch(sql: str, pattern: str, value: str) -> str:
     return f"WHEN regexp_matches({sql}, {quote_string(pattern)}) THEN {value}"
 
 
-def _guard_branch(sql: str) -> str:
-    """A branch of a CASE for texts that are not supported."""
-    return f"WHEN regexp_matches({sql}, {quote_string(_BEFORE_YEAR_1)}) THEN error('years before 1 are not supported')"
+def _matches(sql: str, pattern: str) -> str:
+    return f"regexp_matches({sql}, {quote_string('(?s)^' + SPACE + pattern + SPACE + '$')})"
 
 
-def _day_text(sql: str, tail: str) -> str:
+def _guard_branch(sql: str, digits: str) -> str:
+    """A branch of a CASE for texts that are not supported. `digits`: how many digits a year may have."""
+    pattern = "(?s)" + _BEFORE_YEAR_1 % (digits, digits)
+    return f"WHEN regexp_matches({sql}, {quote_string(pattern)}) THEN error('years before 1 are not supported')"
+
+
+def _day_text(sql: str, digits: str, tail: str) -> str:
     """The date `y-m-d` of a text that consists of `y`, `y-m` or `y-m-d` and `tail`; '' for other texts."""
-    pattern = _DAY % tail
+    pattern = _DAY % (digits, tail)
     year = _extract_group(sql, pattern, 1)
     parts = [year, *(f"coalesce(nullif({_extract_group(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
     return f"CASE WHEN {year} <> '' THEN concat_ws('-', {', '.join(parts)}) ELSE '' END"
@@ -52,52 +88,55 @@ def _day_text(sql: str, tail: str) -> str:
 def string_to_date(call: Call, sql: str) -> str:
     """Parse a date. Any text after a blank or T is ignored."""
     text = (
-        f"CASE {_usual_branch(sql, _USUAL_DAY, sql)} {_guard_branch(sql)} "
-        f"WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
+        f"CASE {_usual_branch(sql, _USUAL_DAY, sql)} {_guard_branch(sql, _DATE_YEAR)} "
+        f"WHEN {sql} IS NOT NULL THEN {_day_text(sql, _DATE_YEAR, '(?:[ T].*)?')} END"
     )
     return try_cast(text, "date") if call.mode == "TRY" else strict_cast(text, "date")
 
 
 def string_to_time(call: Call, sql: str) -> str:
-    """Parse a TIMESTAMP or TIMESTAMP_NTZ: a day, optionally with a time and an offset.
+    """Parse a TIMESTAMP or TIMESTAMP_NTZ: a day, optionally with a time, and after seconds with an offset.
 
-    TIMESTAMP_NTZ ignores the offset.
+    TIMESTAMP_NTZ ignores the offset. A time without a day is one of today as a TIMESTAMP, and none as a TIMESTAMP_NTZ.
     """
     convert = try_cast if call.mode == "TRY" else strict_cast
-    zoned = _TIME + _OFFSET
-    offset = _extract_group(sql, zoned, 4)
-    time, day = _time_text(sql, _TIME), _day_text(sql, "[ T]?")
-    plain = f"CASE WHEN {_extract_group(sql, _TIME, 1)} <> '' THEN {time} ELSE {day} END"
+    day = _day_text(sql, _TIME_YEAR, "")
+    plain = f"CASE WHEN {_extract_group(sql, _TIME, 1)} <> '' THEN {_time_text(sql)} ELSE {day} END"
     local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
-    zoned_local = convert(_time_text(sql, zoned), "timestamp_ntz")
-    unknown = f"regexp_matches({sql}, {quote_string(_OTHER_ZONE)}) AND {plain} = ''"
-    unread = f"WHEN {unknown} THEN error('times without a day, and zones other than Z and +hh:mm, are not supported')"
-    if call.type == "timestamp_ntz":
-        zoneless, instant = local, zoned_local
-    else:
-        zoneless, usual = instant_of(local, zone_of(call)), instant_of(usual, zone_of(call))
-        seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
-        instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
+    named = f"WHEN {_matches(sql, _IN_NAMED_ZONE)} THEN error('zones with a name are not supported in a text')"
+    branches = [_guard_branch(sql, _TIME_YEAR), named]
+    if call.type == "timestamp":
+        zone = _extract_group(sql, _TIME, 5)
+        instant = f"make_timestamptz(epoch_us({local}) - 1000000::BIGINT * ({_offset_seconds(zone)}))"
+        today = f"WHEN {_matches(sql, _WITHOUT_DAY)} THEN error('times without a day are not supported')"
+        branches += [today, f"WHEN {zone} <> '' THEN {instant}"]
+        local, usual = instant_of(local, zone_of(call)), instant_of(usual, zone_of(call))
     first = _usual_branch(sql, _USUAL_TIME, usual)
-    return (
-        f"CASE {first} {_guard_branch(sql)} WHEN {offset} <> '' THEN {instant} {unread} "
-        f"WHEN {sql} IS NOT NULL THEN {zoneless} END"
-    )
+    return f"CASE {first} {' '.join(branches)} WHEN {sql} IS NOT NULL THEN {local} END"
 
 
-def _time_text(sql: str, pattern: str) -> str:
-    """The time `y-m-d h:m:s.f` of a text that matches the pattern. Missing minutes and seconds become 0."""
-    clock = _extract_group(sql, pattern, 2)
-    filled = (
-        f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' "
-        "WHEN 1 THEN ':00' ELSE '' END)"
-    )
-    return f"({_extract_group(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract_group(sql, pattern, 3)}, '.'))"
+def _time_text(sql: str) -> str:
+    """The time `y-m-d h:m:s.f` of a text that matches `_TIME`. Missing minutes and seconds become 0."""
+    day, short, whole, fraction = (_extract_group(sql, _TIME, group) for group in (1, 2, 3, 4))
+    filled = f"{short} || CASE WHEN contains({short}, ':') THEN ':00' ELSE ':00:00' END"
+    clock = f"CASE WHEN {short} <> '' THEN {filled} ELSE {whole} || rtrim({fraction}, '.') END"
+    return f"({day} || ' ' || {clock})"
 
 
-def _offset_seconds(offset: str) -> str:
-    minutes = f"CAST(substring({offset}, 2, 2) AS INTEGER) * 60 + CAST(substring({offset}, 5, 2) AS INTEGER)"
-    return f"({minutes}) * CASE WHEN left({offset}, 1) = '-' THEN -60 ELSE 60 END"
+def _offset_seconds(zone: str) -> str:
+    """The seconds of a zone like `Z`, `UTC`, `+2`, `+2:00`, `GMT-0230` or `+02:00:30`."""
+    offset = f"regexp_replace({zone}, '^(?:UTC|GMT|UT|Z)', '')"
+    digits = f"substring({offset}, 2)"
+    parts = f"string_split({digits}, ':')"
+    in_one = [
+        f"CASE WHEN length({digits}) <= 2 THEN {digits} ELSE left({digits}, 2) END",
+        f"substring({digits}, 3, 2)",
+        f"substring({digits}, 5, 2)",
+    ]
+    texts = [f"CASE WHEN contains({digits}, ':') THEN {parts}[{i}] ELSE {text} END" for i, text in enumerate(in_one, 1)]
+    numbers = [f"CAST(coalesce(nullif({text}, ''), '0') AS INTEGER)" for text in texts]
+    seconds = f"{numbers[0]} * 3600 + {numbers[1]} * 60 + {numbers[2]}"
+    return f"CASE WHEN {offset} = '' THEN 0 WHEN left({offset}, 1) = '-' THEN -({seconds}) ELSE {seconds} END"
 
 
 # With a pattern -----------------------------------------------------------------------------------
