@@ -6,6 +6,9 @@ whose rows were taken back.
 
 An undo may return to any readable epoch, so copies to which one of these refers stay. A copy that was made before the
 floor, and that a readable epoch needs, is named at the floor or in the newest epoch.
+
+A branch reads the copies that its first version refers to. One that follows also reads those of later epochs, when it
+takes them.
 """
 
 from collections.abc import Iterator
@@ -27,19 +30,20 @@ def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
 
 
 def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]:
-    floor = version.min_readable_epoch
+    end = min((version.min_readable_epoch, *(branch.epoch for branch in version.branches if branch.follows)))
     old = [
         source_copy
         for source_copy in meta.objects.list(SOURCES)
-        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < floor
+        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < end
     ]
     if not old:
         return []
     named: set[str] = set()
-    for epoch in {floor, version.epoch}:
-        for relation in version.catalog.relations_at(epoch):
-            if relation.kind is RelationKind.SOURCE:
-                taken = open_table(meta.objects, version, relation.state_tables[0], epoch)
-                named.update(reader_of(statement_of(relation)).kept_objects(taken))
+    for began in (version, *(meta.read_version(branch.version) for branch in version.branches)):
+        for epoch in {began.min_readable_epoch, began.epoch}:
+            for relation in began.catalog.relations_at(epoch):
+                if relation.kind is RelationKind.SOURCE:
+                    taken = open_table(meta.objects, began, relation.state_tables[0], epoch)
+                    named.update(reader_of(statement_of(relation)).kept_objects(taken))
     reason = "a copy of a source file that no source refers to"
     return [Garbage(source_copy.name, source_copy.size, reason) for source_copy in old if source_copy.name not in named]

@@ -195,7 +195,9 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
     A driver that seals such an epoch again fails at the commit: the log decides, and a manifest is only a proposal.
     """
     for info in meta.objects.list(MANIFESTS):
-        if (epoch := number_in(info.name)) is None or epoch >= version.min_readable_epoch:
+        if (epoch := number_in(info.name)) is None:  # not an object of the store, such as `.DS_Store`
+            continue
+        if epoch >= version.min_readable_epoch:
             return
         yield _to_garbage(info, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
 
@@ -209,7 +211,9 @@ def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]
         return
     old: list[tuple[int, ObjectInfo]] = []
     for info in meta.objects.list(BARRIERS):
-        if (epoch := epoch_of_barrier(info.name)) is None or epoch >= version.min_readable_epoch:
+        if (epoch := epoch_of_barrier(info.name)) is None:
+            continue
+        if epoch >= version.min_readable_epoch:
             break
         old.append((epoch, info))
     for epoch, info in old:
@@ -236,7 +240,9 @@ def _list_old(
     """Snapshots that are not recent and no starting points of pinned versions, with their versions."""
     starts = {i - i % SNAPSHOT_EVERY for i in pinned}
     for info in meta.objects.list(prefix):
-        if (i := number_in(info.name)) is None or i > _oldest_recent(version):
+        if (i := number_in(info.name)) is None:
+            continue
+        if i > _oldest_recent(version):
             return
         if i not in starts:
             yield info, i

@@ -382,7 +382,12 @@ def test_old_manifests_and_snapshots_are_removed_and_every_version_can_still_be_
     for i in range(5 * RECENT_SNAPSHOTS):
         store.run({i % 5: i})
     before = [store.meta.read_version(i) for i in range(0, store.meta.read_latest().id, 7)]
+    strays = [f"meta/{kind}/.DS_Store" for kind in ("barrier", "manifest", "snapshot")]  # of a file manager
+    for stray in strays:
+        store.objects.put(stray, b"")
     meta = clean(store)
+    assert set(strays) <= {o.name for o in store.objects.list("meta/")}
+    store.objects.delete(strays)
     version = meta.read_latest()
     snapshots = [o.name for o in store.objects.list("meta/snapshot/")]
     assert len(snapshots) <= RECENT_SNAPSHOTS + 2
