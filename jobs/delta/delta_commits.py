@@ -151,7 +151,7 @@ def removal_of(add: Action, now_ms: int, *, data_change: bool = True) -> Action:
 def with_vector(add: Action, vector: Action, *, data_change: bool = True) -> Action:
     """Return the `add` of a file with another deletion vector, whose minima and maxima may belong to deleted rows."""
     stats = json.loads(add.get("stats") or "{}") | {"tightBounds": False}
-    return {**add, "dataChange": data_change, "stats": json.dumps(stats), "deletionVector": vector}
+    return {**add, "dataChange": data_change, "stats": _text_of_stats(stats), "deletionVector": vector}
 
 
 def file_add(path: str, size: int, rows: pa.Table, now_ms: int, *, data_change: bool = True) -> Action:
@@ -162,8 +162,13 @@ def file_add(path: str, size: int, rows: pa.Table, now_ms: int, *, data_change: 
         "size": size,
         "modificationTime": now_ms,
         "dataChange": data_change,
-        "stats": json.dumps(statistics_of(rows)),
+        "stats": _text_of_stats(statistics_of(rows)),
     }
+
+
+def _text_of_stats(stats: Action) -> str:
+    """Return statistics as JSON without escapes: arrow-rs, and so deltalake, decodes those of U+20000 as U+10000."""
+    return json.dumps(stats, ensure_ascii=False)
 
 
 def statistics_of(rows: pa.Table) -> Action:

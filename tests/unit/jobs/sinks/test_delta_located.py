@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyroaring import BitMap64
 
 from tests.support.jobs.sinks.shop import Shop, in_order, read_back
@@ -385,3 +385,13 @@ def test_a_check_finds_rows_and_places_that_differ(shop: Shop) -> None:
         document.unlink()
     found = {check.relation: check.objection for check in check_tables(shop.meta, shop.settings)}
     assert found == dict.fromkeys(NAMES, "its locator is missing, and the next publish makes it again")
+
+
+def test_a_reader_skips_no_file_with_characters_outside_of_the_first_plane(shop: Shop) -> None:
+    for number in range(2):  # the second one marks a row, and so writes the statistics of the first file again
+        shop.add_event("\U00020bb7", number)  # as in a Japanese name
+        shop.commit()
+        shop.publish()
+    query = QueryBuilder().register("t", table_of(shop, "events"))
+    found = query.execute("SELECT n FROM t WHERE kind = '\U00020bb7' AND n IS NOT NULL")
+    assert sorted(pa.table(found.read_all())["n"].to_pylist()) == [0, 1]
