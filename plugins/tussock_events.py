@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, AssetAlias
-from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
 from tussock_airflow import newest_events
 from tussock_assets import asset_of, table_asset
 from tussock_steps import open_pipeline_store
-from tussock_turn import FINISHED, LAST, branch_in, run_of
+from tussock_turn import FINISHED, LAST, branch_in, run_of, runs_before
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import PublishSettings
@@ -169,17 +168,8 @@ def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -
 
 def _unfinished_runs(dag_id: str) -> Iterator[Any]:
     """Unfinished runs of backfills: queued ones before running ones, each from the latest interval backwards."""
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
     for state in ("queued", "running"):
-        before = _AFTER_ALL
-        while True:
-            answer: Any = SUPERVISOR_COMMS.send(GetPreviousDagRun(dag_id=dag_id, logical_date=before, state=state))
-            if (run := answer.dag_run) is None:
-                break
-            if run.run_type == BACKFILL:
-                yield run
-            before = run.logical_date
+        yield from (run for run in runs_before(dag_id, _AFTER_ALL, state) if run.run_type == BACKFILL)
 
 
 def task_states(dag_id: str, run_id: str, tasks: Sequence[str]) -> Mapping[str, str | None]:

@@ -9,9 +9,11 @@ Safety does not depend on turns: the store takes each file once, for any order o
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
+from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -32,18 +34,30 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
     Args:
         holder: the run whose epoch is open, or committed but not published; None: no run has such an epoch.
 
-    Cost: two requests to the API server.
+    Cost: two requests to the API server, and one per manual run between.
     """
     run = context["dag_run"]
-    if run.run_type in IN_ORDER:
-        earlier = context["ti"].get_previous_dagrun(state="running")
-        if earlier is not None and earlier.run_type in IN_ORDER:
-            return str(earlier.run_id)
+    if run.run_type in IN_ORDER and run.logical_date is not None:
+        for earlier in runs_before(run.dag_id, run.logical_date, "running"):
+            if earlier.run_type in IN_ORDER:
+                return str(earlier.run_id)
     if holder is not None and holder != run.run_id:
         states = _run_states(run.dag_id, holder)
         if states.get(FIRST) == "success" and states.get(LAST) not in FINISHED:
             return holder
     return None
+
+
+def runs_before(dag_id: str, moment: datetime, state: str) -> Iterator[Any]:
+    """The runs of a DAG in this state whose logical dates are before a moment, newest first. Cost: a request each."""
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    while True:
+        answer: Any = SUPERVISOR_COMMS.send(GetPreviousDagRun(dag_id=dag_id, logical_date=moment, state=state))
+        if (run := answer.dag_run) is None:
+            return
+        yield run
+        moment = run.logical_date
 
 
 def run_of(context: Mapping[str, Any]) -> dict[str, str]:

@@ -333,6 +333,29 @@ def test_a_task_reads_only_its_own_pipeline_and_the_dag_processor_all(
         assert built == [f"{kind}_{name}" for name in wanted]
 
 
+def test_a_manual_run_between_two_days_of_a_backfill_does_not_hide_the_earlier_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tussock_turn
+    from airflow.sdk.execution_time import task_runner
+
+    def run_at(day: int, hour: int, run_type: str) -> SimpleNamespace:
+        at = datetime(2013, 1, day, hour, tzinfo=UTC)
+        return SimpleNamespace(dag_id="epoch_shop", run_id=f"{run_type}_{day}", run_type=run_type, logical_date=at)
+
+    class Answers:
+        """The API server, with these running runs."""
+
+        def send(self, asked: Any) -> SimpleNamespace:
+            before = [run for run in runs if run.logical_date < asked.logical_date]
+            return SimpleNamespace(dag_run=before[-1] if before else None)
+
+    runs = [run_at(5, 0, "backfill"), run_at(5, 12, "manual"), run_at(6, 0, "backfill")]
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Answers(), raising=False)
+    ahead = [tussock_turn.run_ahead({"dag_run": run}, None) for run in runs]
+    assert ahead == [None, None, "backfill_5"]
+
+
 def test_a_task_without_a_dag_logs_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipeline.toml was changed, or its folder deleted, while a run was under way."""
     write(tmp_path, monkeypatch, shop=SHOP + "[epoch]\nunits = 0\n")
