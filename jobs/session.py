@@ -66,7 +66,6 @@ from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
 from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
-from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import AccessDeniedError
@@ -445,10 +444,7 @@ class Session:
         Raises: EpochNotCommittedError, EpochExpiredError, EpochMergedError; BranchedBranchError; SettingError.
         """
         with self._at_work():
-            try:
-                meta = self.meta.branch(name)
-            except BranchGoneError:
-                meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch, follows=follow)
+            meta = self.meta.branch_or_new(name, keep // timedelta(milliseconds=1), epoch, follows=follow)
         session = Session(
             meta.objects.uri,
             lambda: self.spark,

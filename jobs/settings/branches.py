@@ -68,8 +68,7 @@ def at_its_store(pipeline: Pipeline, branch: str = "") -> Pipeline:
         raise BranchedBranchError(pipeline.branch)
     meta = open_meta(parent.store)
     try:
-        if all(opened.name != pipeline.branch for opened in meta.read_latest().branches):
-            meta.open_branch(pipeline.branch)
+        meta.branch_or_new(pipeline.branch)
     except NotInitialisedError as err:
         raise ParentGoneError(pipeline.branch, err.uri) from err
     return on_branch_of(pipeline, meta)

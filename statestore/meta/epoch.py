@@ -25,6 +25,7 @@ def allot_epoch(above: int, clock_ms: int, attempt: int = 0) -> int:
 
 
 _BETWEEN_BITS = 6
+_LATEST_MS = 253_402_300_799_000  # of a time with a whole second that Python can express
 
 
 def allot_between(above: int, attempt: int) -> int:
@@ -40,8 +41,8 @@ def allot_between(above: int, attempt: int) -> int:
 
 
 def time_of_ms(unix_ms: int) -> datetime:
-    """Convert Unix milliseconds to a time in UTC."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC)
+    """Convert Unix milliseconds to a time in UTC. A time that Python lacks becomes the last one of the year 9999."""
+    return datetime.fromtimestamp(min(unix_ms, _LATEST_MS) / 1000, UTC)
 
 
 def epoch_ms(epoch: int) -> int:

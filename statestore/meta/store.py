@@ -24,6 +24,8 @@ from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Publis
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import (
     BranchedBranchError,
+    BranchExistsError,
+    BranchGoneError,
     EpochExpiredError,
     EpochNotCommittedError,
     LostRaceError,
@@ -568,6 +570,22 @@ class MetaStore:
         times = self._clock_ms(), keep_ms
         number = id or f"{self.writer}/{next(self._pin_numbers)}"
         return self._at_branch(branches.open_branch(self._versions, number, name, times, epoch, follows=follows))
+
+    def branch_or_new(
+        self, name: str, keep_ms: int = KEEP_MS, epoch: int | None = None, *, follows: bool = True
+    ) -> "MetaStore":
+        """Open a branch, which begins now unless it exists. Several processes may do so at once.
+
+        Args and errors: as open_branch, except BranchExistsError.
+        """
+        try:
+            return self.branch(name)
+        except BranchGoneError:
+            pass
+        try:
+            return self.open_branch(name, keep_ms, epoch, follows=follows)
+        except BranchExistsError:  # another process was faster
+            return self.branch(name)
 
     def branch(self, name: str) -> "MetaStore":
         """Open an existing branch. Raises BranchGoneError."""

@@ -4,6 +4,7 @@ import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -20,7 +21,14 @@ from tussock.jobs.quality.measured import (
     NOT_MAINTAINED,
     MeasureReader,
 )
-from tussock.jobs.quality.measures import failing_view, find_measures, numbers_view, repeated_view
+from tussock.jobs.quality.measures import (
+    Measures,
+    failing_view,
+    find_measures,
+    numbers_view,
+    repeated_view,
+    select_statements,
+)
 from tussock.jobs.quality.record import SAMPLE_KEYS, JudgedBy, ViewQuality
 from tussock.jobs.quality.rows import SparkRows
 from tussock.jobs.quality.suite import QualitySuiteError, read_suite
@@ -31,6 +39,7 @@ from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.statements.deployment import StepAction
 from tussock.jobs.statements.statement_maker import ReservedNameError
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 
 def apply(session: Session, pipeline: Pipeline) -> list[tuple[StepAction, str]]:
@@ -244,6 +253,18 @@ def test_conditions_and_queries_that_would_stop_epochs_or_need_spark_for_them_ar
         assert notes, "the plan says so"
         assert all(why in note for note in notes), notes
         assert [r.name for r in session.meta.read_latest().catalog.live_relations()] == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("condition", ["flag", "`flag` -- a column", "NOT flag", "flag AND flag"])
+def test_a_condition_that_is_a_column_keeps_its_rows(spark: SparkSession, condition: str) -> None:
+    """Without more parentheses, Spark takes WHERE as another name of the view, and reads all rows."""
+    spark.sql("SELECT * FROM VALUES (true), (false), (true), (NULL) AS t(flag)").createOrReplaceTempView("flags")
+    view = Relation(1, "flags", RelationKind.VIEW, (ColumnSpec("flag", "boolean"),), msgspec.Raw(b"{}"))
+    with patch("tussock.jobs.quality.measures.is_unique_by_key", return_value=False):
+        measures = Measures(condition, duplicates={Duplicates(("flag",), IgnoredRows.NONE): None})
+        found = [[tuple(row) for row in spark.sql(sql).collect()] for _, sql in select_statements(view, measures)]
+    assert found == ([[(1,)], []] if condition.startswith("NOT") else [[(2,)], [(True, 2)]])
 
 
 @pytest.mark.spark

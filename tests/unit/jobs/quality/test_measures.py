@@ -250,6 +250,14 @@ def test_each_rule_has_separate_measures_with_any_names(view: str, keys: list[li
     assert {*names}.isdisjoint(others)
 
 
+@pytest.mark.parametrize(("condition", "doubled"), [("n", True), ("`n` -- x", True), ("n > 1", False), ("'", False)])
+def test_a_condition_of_one_word_is_no_name_of_the_view(condition: str, doubled: bool) -> None:
+    """Spark reads `FROM v WHERE (n)` as the view v by the name `WHERE`; tests/spark has the rows."""
+    view = Relation(1, "v", RelationKind.VIEW, (ColumnSpec("n", "boolean"),), msgspec.Raw(b"{}"))
+    ((_, select),) = select_statements(view, Measures(condition))
+    assert ("WHERE ((" in select) == doubled
+
+
 COLUMNS = {"id": "int", "shop": "string", "at": "date", "n": "int", "amount": "double"}
 COLUMNS |= {"price": "decimal(10,2)", "code": "string"}
 

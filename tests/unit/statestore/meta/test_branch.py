@@ -1,6 +1,9 @@
 """Branches: stores that begin as a version of another one and refer to its objects."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from tests.support.memory_store import MemoryObjectStore
 from tests.support.small_pages import small_pages
 from tests.support.statestore.meta.make import Clock
+from tussock.jobs.facts.branches import list_branches
 from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta import branch as branches
 from tussock.statestore.meta.barrier import BarrierPlan
@@ -260,3 +264,26 @@ def test_the_version_of_each_readable_epoch_is_found_also_of_epochs_before_a_bra
         assert (found.epoch, len(found.levels[0])) == (epoch, mine.index(epoch))
     with pytest.raises(EpochNotCommittedError):
         branch.version_when(theirs[2])
+
+
+def test_two_processes_that_begin_a_branch_at_once_get_the_same_one() -> None:
+    parent = _parent()
+    slow = MetaStore(parent.objects, "slow", Clock())
+    opened: list[MetaStore] = []
+    open_branch = slow.open_branch
+
+    def open_after_the_other(*given: Any, **named: Any) -> MetaStore:
+        opened.append(parent.branch_or_new("b"))
+        return open_branch(*given, **named)
+
+    with patch.object(slow, "open_branch", open_after_the_other):
+        assert slow.branch_or_new("b").objects.uri == opened[0].objects.uri
+    assert slow.branch_or_new("b").objects.uri == opened[0].objects.uri
+    assert len(parent.read_latest().branches) == len(opened) == 1
+
+
+def test_a_branch_may_be_kept_longer_than_python_has_years() -> None:
+    parent = _parent()
+    parent.open_branch("b", timedelta.max // timedelta(milliseconds=1))
+    assert parent.end_lapsed_branches() == ()
+    assert [str(branch.ends) for branch in list_branches(parent)] == ["9999-12-31 23:59:59+00:00"]
