@@ -53,6 +53,7 @@ _IN_NAMED_ZONE = r"\+?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}[ T]" + f"{_CLOCK}{_FRACTI
 _WITHOUT_DAY = f"(?:T{_HOUR}|T?{_HOUR}:{_SIXTIETH}|T?{_CLOCK}{_FRACTION}(?:{_BLANKS}(?:{_FIXED_ZONE}|{_NAMED_ZONE}))?)"
 _USUAL_DAY = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
+_USUAL_INSTANT = _USUAL_TIME[:-1] + "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])$"
 
 
 def _extract_group(sql: str, pattern: str, group: int) -> str:
@@ -104,10 +105,12 @@ def string_to_time(call: Call, sql: str) -> str:
     plain = f"CASE WHEN {_extract_group(sql, _TIME, 1)} <> '' THEN {_time_text(sql)} ELSE {day} END"
     local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
     named = f"WHEN {_matches(sql, _IN_NAMED_ZONE)} THEN error('zones with a name are not supported in a text')"
-    branches = [_guard_branch(sql, _TIME_YEAR), named]
+    branches = [_usual_branch(sql, _USUAL_INSTANT, usual), _guard_branch(sql, _TIME_YEAR), named]
     if call.type == "timestamp":
         zone = _extract_group(sql, _TIME, 5)
         instant = f"make_timestamptz(epoch_us({local}) - 1000000::BIGINT * ({_offset_seconds(zone)}))"
+        parsed = f"make_timestamptz(epoch_us({usual}) - 60000000::BIGINT * {_usual_offset_minutes(sql)})"
+        branches[0] = _usual_branch(sql, _USUAL_INSTANT, parsed)
         today = f"WHEN {_matches(sql, _WITHOUT_DAY)} THEN error('times without a day are not supported')"
         branches += [today, f"WHEN {zone} <> '' THEN {instant}"]
         local, usual = instant_of(local, zone_of(call)), instant_of(usual, zone_of(call))
@@ -121,6 +124,13 @@ def _time_text(sql: str) -> str:
     filled = f"{short} || CASE WHEN contains({short}, ':') THEN ':00' ELSE ':00:00' END"
     clock = f"CASE WHEN {short} <> '' THEN {filled} ELSE {whole} || rtrim({fraction}, '.') END"
     return f"({day} || ' ' || {clock})"
+
+
+def _usual_offset_minutes(sql: str) -> str:
+    """The minutes of the offset at the end of a text in the usual form. DuckDB's cast to TIMESTAMP skips the offset."""
+    minutes = f"(CAST(left(right({sql}, 5), 2) AS INTEGER) * 60 + CAST(right({sql}, 2) AS INTEGER))"
+    signed = f"CASE WHEN left(right({sql}, 6), 1) = '-' THEN -{minutes} ELSE {minutes} END"
+    return f"CASE WHEN right({sql}, 1) = 'Z' THEN 0 ELSE {signed} END"
 
 
 def _offset_seconds(zone: str) -> str:
