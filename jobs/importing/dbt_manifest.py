@@ -82,6 +82,10 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     delimiter: str | None = None
     strategy: str | None = None
     incremental_strategy: str | None = None
+    merge_update_columns: Any = None
+    merge_exclude_columns: Any = None
+    incremental_predicates: Any = None
+    predicates: Any = None
     begin: str | None = None
     updated_at: str | None = None
     hard_deletes: str | None = None

@@ -382,7 +382,7 @@ class _Reading:
             ),
             *(["the file that dbt-duckdb writes is not written: use [publish]"] if materialized == "external" else []),
             *([describe_translation(self.options.dialect)] if self.options.dialect else []),
-            *_microbatch_notes(node),
+            *_incremental_notes(node),
             *self._constant_notes(node),
         ]
         words = "VIEW" if is_view else "MATERIALIZED VIEW"
@@ -512,9 +512,17 @@ class _Reading:
                 yield f"{node.original_file_path} changed after {self.path.name} was written: run {COMPILE}"
 
 
-def _microbatch_notes(node: DbtNode) -> Iterator[str]:
-    if node.config.incremental_strategy == "microbatch" and node.config.begin:
-        yield f"dbt builds its batches from {node.config.begin} on; this view also has the rows of earlier times"
+def _incremental_notes(node: DbtNode) -> Iterator[str]:
+    """Notes on settings by which the rows of a dbt table depend on its earlier runs."""
+    config = node.config
+    if config.materialized != "incremental":
+        return
+    if config.incremental_strategy == "microbatch" and config.begin:
+        yield f"dbt builds its batches from {config.begin} on; this view also has the rows of earlier times"
+    if config.merge_update_columns or config.merge_exclude_columns:
+        yield "dbt updates only some columns of a row that it merges again; this view has the newest values of all"
+    if config.incremental_predicates or config.predicates:
+        yield "dbt merges only into rows that incremental_predicates select; this view updates all rows"
 
 
 def _suffixes(*, is_source: bool) -> Iterator[str]:

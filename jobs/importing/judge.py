@@ -5,7 +5,7 @@ that `tussock plan` would print. Nothing is recomputed in full because it was re
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -61,7 +61,7 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
     verdicts: dict[str, StatementVerdict] = {}
     progress("binding the statements with Spark")
     with _empty_session() as session:
-        for schema in schemas_in(project):
+        for schema in schemas_in(project.models):
             session.execute(f"CREATE SCHEMA {schema}")
         for model in models_in_order(project.models):
             reason = model.refusal or _unread(model.reads, verdicts, model.name)
@@ -72,9 +72,9 @@ def judge_project(project: ForeignProject, progress: Progress = no_progress) -> 
     return verdicts
 
 
-def schemas_in(project: ForeignProject) -> list[str]:
-    """The schemas of a project's relations except the default one, sorted."""
-    return sorted({schema_of(model.name) for model in project.models} - {DEFAULT_SCHEMA})
+def schemas_in(models: Iterable[Model]) -> list[str]:
+    """The schemas of relations except the default one, sorted."""
+    return sorted({schema_of(model.name) for model in models} - {DEFAULT_SCHEMA})
 
 
 def _unread(reads: tuple[str, ...], verdicts: Verdicts, own: str = "") -> str:

@@ -75,7 +75,7 @@ def texts_of(project: ForeignProject, verdicts: Verdicts, command: str, data: st
     ordered = models_in_order(project.models)
     for script in Script:
         parts = [_model_text(model, verdicts) for model in ordered if model.script is script]
-        if script is Script.SOURCES and (schemas := schemas_in(project)):
+        if script is Script.SOURCES and (schemas := schemas_in([m for m in ordered if verdicts[m.name].accepted])):
             parts.insert(0, "".join(f"CREATE SCHEMA {schema};\n" for schema in schemas))
         bodies[Path(script.value)] = "\n".join(parts)
     for assertion in sorted(project.assertions, key=file_of):

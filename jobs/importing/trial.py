@@ -108,7 +108,7 @@ def try_project(
         sources = _write_samples(project, models, sample, data, spark)
         store = stack.enter_context(TemporaryFolder("trial"))
         session = stack.enter_context(Session(store, spark))
-        for schema in schemas_in(project):
+        for schema in schemas_in(project.models):
             session.execute(f"CREATE SCHEMA {schema}")
         for model in models:
             text = sources.get(model.name) or substituted_in_sql(model.statement, {"data": str(project.root)}, "")
@@ -162,7 +162,7 @@ def _write_samples(
     """Write the sample of each source as Parquet. Returns the statements of sources over these files."""
     statements = dict[str, str]()
     with _scratch_session(spark) as scratch:
-        for schema in schemas_in(project):
+        for schema in schemas_in(project.models):
             scratch.execute(f"CREATE SCHEMA {schema}")
         for model in models:
             if model.script is not Script.SOURCES:

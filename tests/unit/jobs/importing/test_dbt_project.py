@@ -341,6 +341,17 @@ def test_rows_before_the_first_batch_of_a_model_have_a_note(read: ReadChanged) -
     )
 
 
+def test_columns_and_rows_that_a_merge_does_not_update_have_a_note(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        config = {"merge_update_columns": ["total"], "incremental_predicates": ["DBT_INTERNAL_DEST.day > '2026-01-01'"]}
+        manifest["nodes"][ORDERS]["config"] |= config
+
+    assert {note.partition(";")[0] for note in model_of(read(change), "order_totals").notes} >= {
+        "dbt updates only some columns of a row that it merges again",
+        "dbt merges only into rows that incremental_predicates select",
+    }
+
+
 def test_a_seed_whose_file_spark_ignores_is_refused(read: ReadChanged, tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"]["seed.bakery.raw_shops"]["original_file_path"] = "_shops.csv"

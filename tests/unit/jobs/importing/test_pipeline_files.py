@@ -1,5 +1,6 @@
 """The files of an imported pipeline: their bytes, their owner, and the difference from the project."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,13 @@ def test_exposures_of_accepted_relations_are_a_file_of_the_pipeline(pipelines: P
     assert [str(drift.path) for drift in drifted.drifts] == ["exposures.toml"]
     run_import(pipelines)
     assert not (pipelines / "shop" / "exposures.toml").exists()
+
+
+def test_a_schema_without_an_accepted_relation_is_not_created(pipelines: Path) -> None:
+    models = replace(TOTAL, name="silver.total"), replace(PYTHON, name="gold.scores"), SOURCE
+    run_import(pipelines, replace(PROJECT, models=models, assertions=(), unit_tests=()))
+    text = (pipelines / "shop" / "sources.sql").read_text()
+    assert re.findall(r"CREATE SCHEMA (\w+);", text) == ["silver"]
 
 
 def test_an_imported_pipeline_loads_with_its_files(pipelines: Path) -> None:
