@@ -530,7 +530,7 @@ def _of_late_files(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:
         files = "files" if len(first.files) > 1 else "a file"
         what = (
             f"has {files} that no scheduled run takes: {_list_names(first.files)}, for the interval from "
-            f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, which has run"
+            f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}, which has run or was left out"
         )
         if others:
             later = _list_names([f"{other.interval.start:%Y-%m-%d %H:%M}" for other in others])
