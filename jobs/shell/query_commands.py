@@ -244,7 +244,8 @@ def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[st
     relation = (
         ".".join(map(quote_identifier, chosen.relation.split("."))) if chosen.duckdb else sql_name(chosen.relation)
     )
-    sql = f"SELECT {names} FROM {relation} WHERE ({chosen.where}\n)"
+    # Two pairs of parentheses: Spark reads `FROM v WHERE (c)` as v by the name `WHERE`, with the column `c`.
+    sql = f"SELECT {names} FROM {relation} WHERE (({chosen.where}\n))"
     if chosen.duckdb:
         _write_answer_of_duckdb(chosen, meta, sql)
         return

@@ -1,5 +1,6 @@
 """`tussock query` and `tussock read` without a JVM: plain SELECTs, DuckDB's SQL, limits, conditions and forms."""
 
+import argparse
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from tussock.jobs.operations import tables
 from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
+from tussock.jobs.shell import query_commands
 from tussock.jobs.shell.prompt import Prompt, find_completions, typed_lines
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError
@@ -353,3 +356,20 @@ def test_hidden_columns_of_a_source_are_listed_and_completed(tmp_path: Path) -> 
 )
 def test_only_selects_of_columns_are_plain(sql: str, expected: PlainSelect | None, store: str) -> None:
     assert plain_select(open_store(Path(store)).read_latest().catalog, sql) == expected
+
+
+@pytest.mark.parametrize("where", ["paid", "(paid)", "paid -- in full"])
+def test_a_condition_of_one_column_is_no_name_of_the_relation(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Spark reads `FROM v WHERE (c)` as v by the name `WHERE`, and then chooses all rows."""
+    asked: list[str] = []
+
+    class Asked:
+        def query(self, sql: str, *_: object, **__: object) -> None:
+            asked.append(sql)
+
+    monkeypatch.setattr(query_commands, "_open_session", lambda *_, **__: nullcontext(Asked()))
+    monkeypatch.setattr(query_commands, "_keeps_little", lambda _: True)
+    monkeypatch.setattr(query_commands, "_write_answer", lambda *_: None)
+    chosen = argparse.Namespace(duckdb=False, relation="orders", where=where, at=None, epoch=None)
+    query_commands._read_where(chosen, cast("Any", None), ["id"])
+    assert asked == [f"SELECT `id` FROM `orders` WHERE (({where}\n))"]
