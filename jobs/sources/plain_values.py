@@ -27,6 +27,10 @@ _DATE_DIGITS = _TIME_DIGITS[:8]
 _DATE_BYTES, _TIME_BYTES, _OFFSET_BYTES = 10, 19, 6  # `2013-01-31`, `2013-01-31 05:00:00`, `+01:00`
 _MAX_OFFSET_HOURS = 14
 
+#: The words of csv files that Spark reads as floats without an option, and their values. `inf` and `+NaN` are others.
+_NOT_FINITE = pa.array(["NaN", "Infinity", "-Infinity", "Inf", "-Inf"])
+_VALUES_NOT_FINITE = pa.array([float(word) for word in _NOT_FINITE.to_pylist()], pa.float64())
+
 #: Patterns of the options dateFormat and timestampFormat that are plain, with the character between day and time.
 DATE_PATTERN = "yyyy-MM-dd"
 TIME_PATTERNS = {"yyyy-MM-dd HH:mm:ss": " ", "yyyy-MM-dd'T'HH:mm:ss": "T"}
@@ -80,13 +84,25 @@ def parse_texts(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Arr
             return parse_dates(texts)
         if kind in ("timestamp", "timestamp_ntz"):
             return parse_times(texts, kind, form)
+        if kind in ("float", "double"):
+            return _parse_floats(texts, kind)
         return _parse_booleans(texts) if kind == "boolean" else _parse_numbers(texts, kind)
     except (pa.ArrowInvalid, NotPlain) as err:
         raise NotPlain(f"column {name!r} has a value that is not spelled as a plain {kind}") from err
 
 
+def _parse_floats(texts: pa.Array, kind: str) -> pa.Array:
+    """Parse numbers and the words of `_NOT_FINITE`."""
+    try:
+        return _parse_numbers(texts, kind)
+    except NotPlain:
+        words = pc.index_in(texts, _NOT_FINITE)  # few files have them, so only such a block is searched
+        numbers = _parse_numbers(pc.if_else(words.is_valid(), pa.scalar(None, pa.string()), texts), kind)
+        return pc.coalesce(_VALUES_NOT_FINITE.take(words).cast(arrow_type(kind)), numbers)
+
+
 def _parse_numbers(texts: pa.Array, kind: str) -> pa.Array:
-    """Parse numbers of ASCII digits, signs, points and exponents. Infinities and words are not plain."""
+    """Parse numbers of ASCII digits, signs, points and exponents. Words are not plain."""
     codes = _joined_bytes(texts)
     known = is_digit(codes) | (codes == ord("-"))
     if kind not in _INTEGERS:

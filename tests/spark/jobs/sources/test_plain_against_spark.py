@@ -30,7 +30,8 @@ _numbers = st.one_of(
     st.floats(allow_nan=False).map(repr),
     st.decimals(-100_000, 100_000, places=2).map(str),
     st.text("0123456789+-.eE", max_size=8),
-    st.sampled_from(["NaN", "Inf", "1d", ".5", "5.", "-.5", "1E+5", "1e400", "4.9e-324", "1.23456", "99999999.99"]),
+    st.sampled_from(["NaN", "nan", "Inf", "-Inf", "+Inf", "-NaN", "Infinity", "-Infinity", "+Infinity", "infinity"]),
+    st.sampled_from(["1d", ".5", "5.", "-.5", "1E+5", "1e400", "4.9e-324", "1.23456", "99999999.99"]),
 )
 _clocks = st.builds(
     lambda day, between, clock, fraction, zone: f"{day}{between}{clock}{fraction}{zone}",

@@ -1,6 +1,7 @@
 """Plain files without a JVM: rows written by hand, each rule broken once, and epochs that read plain files."""
 
 import gzip
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -190,7 +191,8 @@ def test_long_texts_and_lists_of_numbers_are_plain(tmp_path: Path) -> None:
         ("timestamp", "2020-01-01 10:11:12."), ("timestamp", "2020-01-01 10:11:12.1234567"),
         ("timestamp", "2020-01-01 10:11:12+1500"), ("timestamp", "2020-01-01 10:11:12+15:00"),
         ("timestamp", "2020-01-01 10:11:12 Z"), ("timestamp", "2020-01-01 10:11:12Z\n2020-01-01 10:11:12"),
-        ("timestamp_ntz", "2020-01-01 10:11:12Z"), ("double", "NaN"), ("double", "1e999"), ("double", "1d"),
+        ("timestamp_ntz", "2020-01-01 10:11:12Z"), ("double", "1e999"), ("double", "1d"),
+        ("double", "nan"), ("double", "NaN\n1e999"), ("double", "+Inf"), ("double", "inf"), ("float", "-NaN"),
         ("float", "1e39"), ("decimal(6,2)", "1e2"), ("decimal(6,2)", "12345.6"), ("decimal(6,2)", "1.234"),
         # Arrow's casts overflow silently: -0.91…, 0.00, and -20847100762815390390.12…
         ("decimal(38,38)", "11.12"), ("decimal(10,2)", "1." + "0" * 130), ("decimal(38,18)", "9" * 21 + "." + "9" * 18),
@@ -199,6 +201,14 @@ def test_long_texts_and_lists_of_numbers_are_plain(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_texts_that_are_no_plain_values(kind: str, text: str, tmp_path: Path) -> None:
     assert "is not spelled as a plain" in rows_of(tmp_path, f"{text}\n".encode(), "csv", [("v", kind)])
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_words_of_csv_for_values_that_are_not_finite(kind: str, tmp_path: Path) -> None:
+    content = b"1.5,\nNaN,\n,\n-Infinity,\nInfinity,\n-Inf,\nInf,\n-0.0,\n"
+    rows = rows_of(tmp_path, content, "csv", [("v", kind), ("w", "string")])
+    expected = [1.5, math.nan, None, -math.inf, math.inf, -math.inf, math.inf, -0.0]
+    assert repr(rows) == repr([(value, None) for value in expected]), "NaN and -0.0 are only equal as texts"
 
 
 def test_hours_that_a_zone_repeats_or_skips(tmp_path: Path) -> None:
