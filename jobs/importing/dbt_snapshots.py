@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tussock.jobs.importing.dbt_manifest import DbtNode
-from tussock.jobs.importing.names import name_text, relation_text
+from tussock.jobs.importing.names import column_text, is_column, name_text, relation_text
 from tussock.jobs.importing.project import Model
 from tussock.jobs.logical.quoting import string_text
 
@@ -28,24 +28,29 @@ def snapshot_models(node: DbtNode, base: Model, sql: str, refusal: str) -> Itera
         yield replace(base, refusal=reason)
         return
     rows, history = f"{base.name}__rows", f"{base.name}__history"
-    keys = ", ".join(map(name_text, base.key))
+    expressions = [key for key in base.key if not is_column(key)]  # dbt inserts its keys into SQL, so they may be any
+    computed = {key: f"dbt_key_{number}" for number, key in enumerate(expressions, 1)}
+    key_columns = [computed.get(key) or column_text(key) for key in base.key]
     updated = str(node.config.updated_at)
+    if computed:
+        sql = f"SELECT *, {', '.join(f'{key} AS {name}' for key, name in computed.items())} FROM (\n{sql}\n)"
     view = f"CREATE VIEW {relation_text(rows)} AS\n{sql}"
     yield Model(rows, "rows of a snapshot", base.place, view, reads=base.reads)
     flow_name = f"keep_{history}".replace(".", "_")
     flow = (
         f"CREATE FLOW {flow_name} AS AUTO CDC INTO {relation_text(history)} FROM {relation_text(rows)}\n"
-        f"KEYS ({keys}) SEQUENCE BY {updated} STORED AS SCD TYPE 2"
+        f"KEYS ({', '.join(key_columns)}) SEQUENCE BY {updated} STORED AS SCD TYPE 2"
     )
     yield Model(history, "history of a snapshot", base.place, flow, reads=(rows,), key=base.key)
     names = {**dict.fromkeys(_COLUMNS, ""), **(node.config.snapshot_meta_column_names or {})}
     scd_id, updated_at, valid_from, valid_to = (name_text(names[column] or column) for column in _COLUMNS)
-    parts = ", ".join(f"coalesce(cast({part} AS string), '')" for part in (*map(name_text, base.key), updated))
+    parts = ", ".join(f"coalesce(cast({part} AS string), '')" for part in (*key_columns, updated))
     end = "__END_AT"
     if node.config.dbt_valid_to_current:
         end = f"coalesce(__END_AT, {node.config.dbt_valid_to_current})"
+    hidden = ", ".join((*computed.values(), "__START_AT", "__END_AT"))
     select = (
-        f"SELECT * EXCEPT (__START_AT, __END_AT),\n  md5(concat_ws({string_text('|')}, {parts})) AS {scd_id},\n"
+        f"SELECT * EXCEPT ({hidden}),\n  md5(concat_ws({string_text('|')}, {parts})) AS {scd_id},\n"
         f"  {updated} AS {updated_at}, __START_AT AS {valid_from}, {end} AS {valid_to}\nFROM {relation_text(history)}"
     )
     note = (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtUnitTest, UnitTestRows
-from tussock.jobs.importing.names import name_text, relation_text
+from tussock.jobs.importing.names import column_text, name_text, relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Rows, Severity, UnitTest
 
 _ALWAYS = "!= 0"
@@ -64,7 +64,7 @@ def key_assertion(node: DbtNode, model: Model, manifest: DbtManifest) -> Iterato
         columns = metadata.kwargs.get("combination_of_columns") or [metadata.kwargs.get("column_name")]
         if metadata.name.startswith("unique") and {str(column).lower() for column in columns} == key:
             return
-    columns_text = ", ".join(map(_column_text, model.key))
+    columns_text = ", ".join(map(column_text, model.key))
     yield ProjectTest(
         f"{model.name}__unique_key",
         "unique_key",
@@ -140,10 +140,6 @@ def _counted(assertion: ProjectTest, node: DbtNode, threshold: str) -> ProjectTe
         f"WHERE failures {threshold}"
     )
     return replace(assertion, select=select)
-
-
-def _column_text(column: str) -> str:
-    return name_text(column) if re.fullmatch(r"\w+", column) else column  # dbt accepts expressions too
 
 
 def _refusal_of(test: DbtUnitTest) -> str:

@@ -39,6 +39,16 @@ def name_text(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote_name(name)
 
 
+def column_text(written: str) -> str:
+    """A column that a project names, or an expression in its place, such as `unique_key` of dbt."""
+    return name_text(written) if re.fullmatch(r"\w+", written) else written
+
+
+def is_column(written: str) -> bool:
+    """Whether a text of SQL is the name of a column, and no expression."""
+    return re.fullmatch(r"\w+|`(?:[^`]|``)+`", written.strip()) is not None
+
+
 def parts_of(qualified: str) -> tuple[str, ...]:
     """The parts of a qualified name in any quotes, in lower case: `"db"."main"."orders"` -> (db, main, orders)."""
     return tuple(token.value().lower() for token in tokens_of(SourceText(qualified)) if token.text != ".")

@@ -77,6 +77,8 @@ class ProjectFrames:
         self._relation_of_table, self._relation_of_read = relation_of_table, relation_of_read
         self._bind: Bind | None = None  # while the function of a dataset runs
         self._in_stream = False
+        self._running: list[FrameQuery] = []
+        self.stream_queries = set[FrameQuery]()  # those whose functions read a stream
         self._leaves_clocks_out, self._has_plain_clock = leaves_clocks_out, False
         self._texts: list[tuple[DataFrame, str]] = []  # DataFrames of spark.sql, with their texts
 
@@ -103,6 +105,7 @@ class ProjectFrames:
 
     def _select_of_run(self, query: FrameQuery, bind: Bind, kind: DatasetKind) -> str:
         before, self._bind = self._bind, bind
+        self._running.append(query)
         try:
             with self._clocks_of_files(kind), silent_query_loggers():
                 frame = query.function()
@@ -116,9 +119,13 @@ class ProjectFrames:
                 raise err.__cause__ from err
             raise QueryFunctionError(describe_error(err)) from err
         finally:
+            self._running.pop()
             self._bind = before
         if not isinstance(frame, DataFrame):
-            raise QueryFunctionError(f"it returned {type(frame).__name__}, and not a DataFrame")
+            python_type = type(frame)
+            module, name = python_type.__module__, python_type.__name__
+            written = name if module == "builtins" else f"{module}.{name}"
+            raise QueryFunctionError(f"it returned {written}, and not a DataFrame of Spark")
         text = next((text for known, text in self._texts if known is frame), None)
         return self._binding.select_of_frame(frame).replace(_MARK, "current_timestamp()") if text is None else text
 
@@ -126,6 +133,11 @@ class ProjectFrames:
         """The DataFrame of a table of the project or of a catalog."""
         bind = self._require_bind()
         return self._frame_of(self._relation_of_table(name), bind)
+
+    def read_stream(self, name: str, *_: Any, **__: Any) -> DataFrame:
+        """The DataFrame of a table that a dataset reads as a stream."""
+        self.note_stream()
+        return self.read_table(name)
 
     def read_source(self, read: SourceRead) -> DataFrame:
         """The DataFrame of a read by location, which may stand outside of a dataset's function."""
@@ -195,6 +207,7 @@ class ProjectFrames:
     def note_stream(self) -> None:
         """Note that the dataset whose function runs is a stream, also if it is a temporary view."""
         self._in_stream = self._bind is not None
+        self.stream_queries.update(self._running[-1:])
 
     def _clock(self) -> Column:
         if self._in_stream and not self._has_plain_clock:

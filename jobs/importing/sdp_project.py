@@ -216,7 +216,9 @@ class _Reading:
         folders = tuple(dict.fromkeys((self._spec.root, *(f.parent for f in self._spec.files if f.suffix == ".py"))))
         with ExitStack() as stack:
             if any(file.suffix == ".py" for file in self._spec.files):
-                stack.enter_context(recording(self._recorder, folders, self._frames.read_table))
+                stack.enter_context(
+                    recording(self._recorder, folders, self._frames.read_table, self._frames.read_stream)
+                )
                 stack.enter_context(self._frames.standing_in(self._spec.configuration))
                 stack.enter_context(chdir(self._spec.root))  # as Spark runs them
             for key, value in self._spec.configuration.items():
@@ -517,7 +519,8 @@ class _Reading:
                 self._note_read(source)
         reads, notes = tuple(self._reading.pop()), self._reading_notes.pop()
         self._current.pop()
-        if dataset.words.kind is DatasetKind.STREAMING_TABLE and len(reads) > 1 and len(dataset.flows) == 1:
+        joins = len(reads) > 1 and any(t.text.upper() == "JOIN" for t in tokens_of(SourceText(statement)))
+        if joins and len(dataset.flows) == 1 and self._is_stream(dataset):
             notes.append(
                 "Spark joins a row of a stream once, as it arrives; this view also follows later changes of "
                 f"{', '.join(reads[1:])}"
@@ -535,6 +538,12 @@ class _Reading:
         )
         self._models[dataset.name] = self._without_clock(model) if self._leaves_clocks_out else model
         self._add_assertions(dataset)
+
+    def _is_stream(self, dataset: _Dataset) -> bool:
+        """Whether a stream fills a resolved dataset. `@dlt.table` is for queries without a stream too."""
+        queries = [flow.query for flow in dataset.flows]
+        streams = any(isinstance(q, WrittenQuery) or q in self._frames.stream_queries for q in queries)
+        return dataset.words.kind is DatasetKind.STREAMING_TABLE and streams
 
     def _without_clock(self, model: Model) -> Model:
         if model.refusal:

@@ -334,15 +334,22 @@ def _is_helper(file: str, folders: Sequence[Path]) -> bool:
 
 
 @contextmanager
-def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., DataFrame]) -> Iterator[None]:
+def recording(
+    recorder: Recorder,
+    folders: Sequence[Path],
+    read: Callable[..., DataFrame],
+    read_stream: Callable[..., DataFrame] | None = None,
+) -> Iterator[None]:
     """Let the files import the recorder's module inside the block.
 
     Args:
         folders: where the files import their own modules from.
         read: reads a dataset by name, as `dlt.read`.
+        read_stream: reads it as a stream; None: as `read`.
     """
     import pyspark
 
+    stream = read_stream or read
     before = {name: sys.modules.get(name) for name in _MODULES}
     had, known, path = getattr(pyspark, "pipelines", None), set(sys.modules), list(sys.path)
     finder = _HelperFinder(folders, recorder.helpers)
@@ -350,7 +357,7 @@ def recording(recorder: Recorder, folders: Sequence[Path], read: Callable[..., D
         sys.meta_path.insert(0, finder)
         for name in _MODULES:
             sys.modules[name] = recorder.to_module(name)
-            sys.modules[name].__dict__.update({"read": read, "read_stream": read, "readStream": read})
+            sys.modules[name].__dict__.update({"read": read, "read_stream": stream, "readStream": stream})
         pyspark.__dict__["pipelines"] = sys.modules[_OPEN]
         sys.path[:0] = [str(folder) for folder in folders]
         importlib.invalidate_caches()

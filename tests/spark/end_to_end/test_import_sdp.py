@@ -1,6 +1,7 @@
 """Declarative pipelines, imported and run, compared with the same functions and queries run by Spark itself."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -451,6 +452,42 @@ def worse():
     _, report = import_files(spark, write_project(tmp_path / "shop", a_sql=sql, b_py=python), tmp_path)
     for name in ("bad", "worse"):
         assert "it reads _rescued_data, a column of Auto Loader" in reason_of(report, name)
+
+
+JOINS = f"""
+import dlt
+
+@dlt.table
+def orders():
+    return spark.readStream.schema("{ROWS}").json("data/orders")
+
+@dlt.table
+def customers():
+    return dlt.read("orders").groupBy("customer").count()
+
+@dlt.table
+def joined():
+    return dlt.read_stream("orders").join(dlt.read("customers"), "customer").select("id", "count")
+
+@dlt.table
+def again():
+    return dlt.read("orders").join(dlt.read("customers"), "customer").select("id", "count")
+
+@dlt.table
+def united():
+    return dlt.read_stream("orders").select("id").union(dlt.read("customers").select("customer"))
+
+@dlt.table
+def local():
+    return dlt.read("customers").toPandas()
+"""
+
+
+def test_only_joins_of_streams_have_the_note(spark: SparkSession, tmp_path: Path) -> None:
+    project, report = import_files(spark, write_project(tmp_path / "shop", a_py=JOINS), tmp_path)
+    notes = {model.name: " ".join(model.notes) for model in project.models}
+    assert [name for name, text in notes.items() if "Spark joins a row of a stream once" in text] == ["joined"]
+    assert re.search(r"it returned pandas[\w.]*\.DataFrame, and not a DataFrame of Spark", reason_of(report, "local"))
 
 
 USING_PYTHON = f"""

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
 from tussock.jobs.importing.dbt_sources import seed_model
 from tussock.jobs.importing.imports import ImportOutcome, ImportReport, import_project
 from tussock.jobs.importing.judge import judge_project
+from tussock.jobs.importing.project import models_in_order
 from tussock.jobs.importing.sdp_binding import opened_binding
 from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.variables import substituted_in_sql
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt"
 SEEDS = {
@@ -103,6 +106,29 @@ def test_a_snapshot_has_an_interval_per_version(session: Session) -> None:
     assert [row["price_cents"] for row in rows] == [300, 320]
     assert rows[0]["dbt_valid_to"] == rows[1]["dbt_valid_from"]
     assert rows[1]["dbt_valid_to"] is None
+
+
+def test_the_key_of_a_snapshot_may_be_an_expression(spark: SparkSession, tmp_path: Path) -> None:
+    manifest = json.loads((EXAMPLE / "target" / "manifest.json").read_text())
+    snapshot = manifest["nodes"]["snapshot.bakery.price_history"]
+    snapshot["config"]["unique_key"] = ["concat(sku, '-', lower(sku))", "`name`"]
+    (tmp_path / "target").mkdir()
+    (tmp_path / "seeds").symlink_to(EXAMPLE / "seeds")
+    (tmp_path / "target" / "manifest.json").write_text(json.dumps(manifest))
+    project = read_dbt_project(tmp_path / "target" / "manifest.json", DbtOptions())
+    parts = [m for m in project.models if m.name.startswith("history.") or m.name == "raw.raw_products"]
+    with Session(str(tmp_path / "store"), spark, runner="local", workers=1) as session:
+        session.execute("CREATE SCHEMA raw; CREATE SCHEMA history")
+        for model in models_in_order(parts):
+            session.execute(substituted_in_sql(model.statement, {"data": str(tmp_path)}, "x"), base=tmp_path)
+        session.flush()
+        history = session.query("SELECT * FROM history.price_history WHERE sku = 'DRI-1'")
+    assert "dbt_key_1" not in history.column_names
+    rows = sorted(history.to_pylist(), key=lambda row: row["dbt_valid_from"])
+    assert [row["price_cents"] for row in rows] == [300, 320]
+    assert rows[0]["dbt_valid_to"] == rows[1]["dbt_valid_from"]
+    text = f"{rows[0]['sku']}-{rows[0]['sku'].lower()}|{rows[0]['name']}|{rows[0]['changed_at']:%Y-%m-%d %H:%M:%S}"
+    assert rows[0]["dbt_scd_id"] == md5(text.encode()).hexdigest()
 
 
 def test_a_model_that_cannot_be_maintained_has_the_binders_reason(spark: SparkSession, tmp_path: Path) -> None:
