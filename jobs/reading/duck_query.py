@@ -1,5 +1,6 @@
 """SELECTs over stored rows by DuckDB, in this process and without a JVM. The dialect is DuckDB's, not Spark's."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def duck_rows(
                 raise
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise DuckQueryError("found another statement, or several")
-            names = {_relation_named(name) for name in connection.get_table_names(sql, qualified=True)}
+            names = _names_in(connection, sql)
         visible = {r.name for r in sight.visible_relations(version.catalog)}
         read = [r for r in sight.visible_relations(version.catalog) if r.name in names]
         if _CONVERTS.search(sql) or any(_INSTANT.search(c.type) for r in read for c in r.columns):
@@ -116,6 +117,28 @@ def duck_rows(
                     stored.find_visible(version, sight, name)  # names near ones, or the statement that waits
                 raise
         yield pa.RecordBatchReader.from_batches(answer.schema, _yield_batches(answer, failed))
+
+
+def _names_in(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    """The relations that a query names."""
+    try:
+        return {_relation_named(name) for name in connection.get_table_names(sql, qualified=True)}
+    except duckdb.BinderException:  # USING, NATURAL, ASOF, UNPIVOT and others need the columns of the relations
+        ((tree,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        nodes = list(_nodes_of(json.loads(tree)))
+        read = {(n["schema_name"], n["table_name"]) for n in nodes if n.get("type") == "BASE_TABLE"}
+        defined = {("", entry["key"]) for n in nodes for entry in n.get("cte_map", {}).get("map", ())}
+        return {relation_key(".".join(filter(None, name))) for name in read - defined}
+
+
+def _nodes_of(tree: object) -> Iterator[dict[str, Any]]:
+    """All objects within a JSON value."""
+    if isinstance(tree, dict):
+        yield tree
+        tree = [*tree.values()]
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _nodes_of(part)
 
 
 def _relation_named(text: str) -> str:

@@ -34,6 +34,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
 store = shared.store
+_UNPIVOTED = ["1 a 7", "1 b 8", "2 a 7", "2 b 8"]
 
 
 @pytest.fixture
@@ -147,8 +148,25 @@ def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT o.shop, count(*) AS n FROM orders o JOIN Orders p USING (shop) GROUP BY ALL", ["7 4", "Shop n"]),
+        ("SELECT count(*) AS n FROM main.orders NATURAL JOIN orders AS p", ["2", "n"]),
+        ("SELECT id FROM orders WHERE (id, shop) IN (SELECT id, shop FROM orders)", ["1", "2", "id"]),
+        ("SELECT o.id, p.id AS q FROM orders o ASOF JOIN orders p ON o.id > p.id ORDER BY ALL", ["2 1", "3 2", "id q"]),
+        ("SELECT COLUMNS('^i') FROM orders WHERE id = 2", ["2", "id"]),
+        ("UNPIVOT (SELECT id, shop AS a, shop + 1 AS b FROM orders) ON a, b", [*_UNPIVOTED, "id name value"]),
+        ("WITH late AS (SELECT 1 AS id) SELECT shop FROM orders JOIN late USING (id)", ["7", "Shop"]),
+    ],
+)
+def test_duckdb_binds_names_to_the_columns_of_relations(sql: str, rows: list[str], run: Run) -> None:
+    assert lines(run("query", "--duckdb", sql)) == rows
+
+
+@pytest.mark.parametrize(
     ("sql", "says"),
     [
+        ("SELECT * FROM orders JOIN odrers USING (id)", "there is no relation 'odrers'.* Did you mean 'orders'"),
         ("SELECT nothing FROM orders", '"nothing" not found'),
         ("DELETE FROM orders", "found another statement"),
         ("SELECT 1; SELECT 2", "found another statement, or several"),
