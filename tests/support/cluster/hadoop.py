@@ -17,6 +17,7 @@ from tussock.jobs.operations.code_archive import build_archive
 
 HERE = Path(__file__).resolve().parent
 JARS = ROOT / ".tools" / "minicluster"
+START_S = 900  # a machine with many other programs needs more than the 20 s of an idle one
 SETTINGS = {
     "spark.master": "yarn",
     "spark.executor.instances": "2",
@@ -107,7 +108,7 @@ def running_hadoop(folder: Path, node_managers: int = 2) -> Iterator[Hadoop]:
             stderr=errors,
         )
         try:
-            eventually("Hadoop is up", lambda: server.poll() is not None or "READY" in out.read_text(), 240)
+            eventually("Hadoop is up", lambda: server.poll() is not None or "READY" in out.read_text(), START_S)
             assert server.poll() is None, (folder / "hadoop.err").read_text()[-3000:]
             hdfs, webhdfs = out.read_text().partition("READY ")[2].split()[:2]
             yield Hadoop(folder, hdfs, webhdfs, build_archive(folder / "code"))
