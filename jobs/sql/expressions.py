@@ -236,6 +236,8 @@ class ExpressionWalk:
             return self._sort_maps(node, self.bind_tree(value, scope))
         if name == "ArraySort" and _sorts_ascending(node):
             return Call(name, name_of_type(node.dataType()), (self.bind_tree(node.argument(), scope),))
+        if name == "Coalesce" and (first := _argument_alone(node)) is not None:
+            return self.bind_tree(first, scope)
         if name in _LAMBDAS:  # before its arguments, which have no meaning outside
             raise self.refusal_of(node, None, "functions that take lambdas have no kernel")
         return self.bind_call(node, tuple(self.bind_tree(child, scope) for child in items(node.children())))
@@ -447,6 +449,19 @@ def _sorts_ascending(node: JavaObject) -> bool:
     """Whether an array_sort has no lambda: ascending, with NULLs at the end."""
     order = _VARIABLE.sub(r"\1", node.function().function().toString())
     return bool(order == (_ASCENDING_THEN_NULLS if node.argument().dataType().containsNull() else _ASCENDING))
+
+
+def _argument_alone(node: JavaObject) -> JavaObject | None:
+    """The argument a of coalesce(a, if(a IS NOT NULL, b, NULL)), which is always a. None for another coalesce.
+
+    dbt's macros for Spark write it around each argument of datediff and dateadd, with an assert_true as b.
+    """
+    first, *others = items(node.children())
+    if len(others) != 1 or others[0].productPrefix() != "If" or not first.deterministic():
+        return None
+    condition, otherwise = others[0].predicate(), others[0].falseValue()
+    is_first = condition.productPrefix() == "IsNotNull" and condition.child().semanticEquals(first)
+    return first if is_first and otherwise.productPrefix() == "Literal" and otherwise.value() is None else None
 
 
 def _not_normalised(node: JavaObject) -> JavaObject:

@@ -77,6 +77,7 @@ _NAMES = {  # of nodes whose own name is an infix operator or another function's
 #: fields.
 JSON_TUPLE = "json_tuple("
 _COLUMN = re.compile(r"`a(\d+)`")
+_MOST_SHOWN = 200  # characters of an expression in a message
 _OF_A_ZONE = re.compile("time|date|zone|unix|hour|minute|second|day|week|month|year|json|csv|xml|variant", re.I)
 _WITH_ZONE = re.compile("_utc_timestamp|convert_timezone", re.I)
 _ZONE_ARGUMENTS = {"ToUTCTimestamp": (1,), "FromUTCTimestamp": (1,), "ConvertTimezone": (0, 1)}
@@ -127,7 +128,7 @@ class SparkText:
 
     def _prove_text(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
         if not TreeComparison(self.sandbox, leaf=leaf, args=call.args).is_same(self._bind_text(call), node):
-            raise NoTextError(f"Spark reads {call_text(call)} differently")
+            raise NoTextError(f"Spark reads {_shown(call)} differently")
 
     def _bind_text(self, call: Call) -> JavaObject:
         """The text as Spark binds and optimizes it, over columns of the arguments' types."""
@@ -140,9 +141,9 @@ class SparkText:
                     selected = frame.selectExpr(seq_of(self.sandbox, [f"{text} AS r"]))
                     plan = selected.queryExecution().optimizedPlan()
             except SqlError as err:
-                raise NoTextError(f"Spark cannot read {call_text(call)} ({err.reason})") from err
+                raise NoTextError(f"Spark cannot read {_shown(call)} ({err.reason})") from err
             if plan.productPrefix() != "Project":
-                raise NoTextError(f"{call_text(call)} is not an expression over a row")
+                raise NoTextError(f"{_shown(call)} is not an expression over a row")
             known = self._bound_again[text, kinds] = plan.projectList().head()
         return known
 
@@ -167,6 +168,12 @@ TWICE_NAMED = "two fields of one struct are named {!r}; give them different name
 def call_text(call: Call) -> str:
     """The text of a call that Spark computes, with its columns by number."""
     return fill_columns(call, [f"c{a.index}" if isinstance(a, Column) else "…" for a in call.args])
+
+
+def _shown(call: Call) -> str:
+    """The text of a call in a message. An expression of macros can have thousands of characters."""
+    text = call_text(call)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def fill_columns(call: Call, columns: Sequence[str]) -> str:
@@ -255,6 +262,10 @@ class _Writer:
             self._variables[variable.exprId().id()] = f"x{len(self._variables)}"
         names = [self._variables[v.exprId().id()] for v in items(node.arguments())]
         return f"{names[0] if len(names) == 1 else '(' + ', '.join(names) + ')'} -> {self.node_text(node.function())}"
+
+
+def _is_void(node: JavaObject) -> bool:
+    return bool(node.dataType().typeName() == "void")
 
 
 def parameters_of(sandbox: Sandbox, original: JavaObject) -> list[JavaObject]:
@@ -427,6 +438,8 @@ class TreeComparison:
             return None
         first = [self._hole_number(hole) for hole in self.holes]  # equal arguments share a hole
         values = [self._node_by_hole.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
+        if any(_is_void(value) and not _is_void(hole) for value, hole in zip(values, self.holes, strict=False)):
+            return None  # raise_error has this type, over which Spark replaces the function differently
         # A constant that is missing among the replacement's arguments has been folded into it.
         return (
             values

@@ -225,6 +225,35 @@ def test_raise_error_has_the_users_message(spark: SparkSession, tmp_path: Path) 
             session.flush()
 
 
+def asserted(text: str) -> str:
+    """An expression as dbt's macro assert_not_null for Spark writes it."""
+    return f"coalesce({text}, nvl2({text}, assert_true({text} is not null), null))"
+
+
+def test_arguments_that_dbt_asserts_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    """The differences of dbt.datediff over days and minutes. The arguments alone need no Spark."""
+    first, second = (asserted(f"to_unix_timestamp({asserted(f'to_timestamp({c})')})") for c in ("a", "b"))
+    differences = f"datediff({asserted('date(b)')}, {asserted('date(a)')})", f"{second} - {first}"
+    selects = {
+        "days": f"SELECT id, {differences[0]} AS n, {asserted('c')} AS c FROM t",
+        "minutes": f"SELECT id, ceil(({differences[1]}) / 60) AS n FROM t",
+        "by_spark": f"SELECT id, soundex(cast({asserted('to_timestamp(a)')} AS string)) AS a FROM t",
+    }
+    with Session(str(tmp_path / "store"), spark, time_zone="UTC", runner=here(spark)) as session:
+        session.execute(
+            "CREATE TABLE t (id int, a timestamp, b timestamp, c int, PRIMARY KEY (id)); INSERT INTO t VALUES "
+            "(1, TIMESTAMP '2026-01-01 10:00:00', TIMESTAMP '2026-01-03 09:00:30', 7), (2, NULL, NULL, NULL)"
+        )
+        for name, select in selects.items():
+            session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
+        session.flush()
+        for name, select in selects.items():
+            assert_same_answer(session.read(name), session.query(select), name)
+        (plan,) = session.execute(f"EXPLAIN {selects['days']}")
+    assert plan.table is not None
+    assert "Spark computes" not in "\n".join(plan.table.column(0).to_pylist())
+
+
 def test_update_and_delete_by_expressions_without_a_kernel_are_computed_by_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
