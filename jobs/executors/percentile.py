@@ -116,8 +116,9 @@ class Percentile(OfValues):
         """(filled groups * shares,) the values themselves."""
         places = [at(i, self._places_of(i, rows).lower) for i in range(len(self.shares))]
         kind = arrow_type(self.type)
+        element = kind.value_type if pa.types.is_list(kind) else kind
         taken = column.take(pa.array(np.stack(places, axis=1).ravel()))
-        return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
+        return pa.array(_to_doubles(taken)) if pa.types.is_floating(element) else taken.cast(element, safe=False)
 
     def _interpolated_values(self, column: pa.Array, rows: I64, at: Callable[[int, I64], I64]) -> pa.Array:
         """(filled groups * shares,) interpolated doubles. Intervals are truncated toward zero, as in Spark."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 
 from py4j.java_gateway import JavaObject, is_instance_of
@@ -389,9 +390,18 @@ def literal_text(node: JavaObject) -> str:
     elif kind != "void":  # Spark writes NULL without a type for arrays, maps and structs
         return f"CAST(NULL AS {node.dataType().sql()})"
     text = str(node.sql())
-    if ("ARRAY()" in text or "MAP()" in text) and node.dataType().equals(node.dataType().asNullable()):
-        text = f"CAST({text} AS {node.dataType().sql()})"  # Spark's text has no type of their elements
+    if kind.startswith("decimal(") and kind != _decimal_of_text(text.removesuffix("BD")):
+        return f"CAST({text} AS {node.dataType().sql()})"
+    if "ARRAY()" in text or "MAP()" in text:  # Spark's text has no type of their elements
+        text = f"CAST({text} AS {node.dataType().sql()})"
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
+
+
+def _decimal_of_text(digits: str) -> str:
+    """The type that Spark gives to a number with these digits and the suffix BD."""
+    number = Decimal(digits).as_tuple()
+    scale = max(0, -int(number.exponent))
+    return f"decimal({max(len(number.digits), scale)},{scale})"
 
 
 def _field_name(text: str) -> str:
@@ -475,7 +485,7 @@ class TreeComparison:
         if a != b:
             return bool(b == "Literal" and left.foldable()) and not self._has_hole(left) and self._folds_to(left, right)
         if a == "Literal":
-            return bool(left.equals(right))
+            return bool(left.equals(right)) or self._folds_to(left, right)
         if a == _VARIABLE:
             return bool(self._variables.setdefault(left.exprId().id(), right.exprId().id()) == right.exprId().id())
         return self._same_parts(left, right)
@@ -521,11 +531,12 @@ class TreeComparison:
 
     @staticmethod
     def _folds_to(left: JavaObject, right: JavaObject) -> bool:
+        """Whether an expression is this constant. Its type may allow more NULLs, since a text cannot exclude them."""
         value, other = left.eval(None), right.value()
         same_value = (
             value.equals(other) if isinstance(value, JavaObject) and isinstance(other, JavaObject) else value == other
         )
-        return bool(same_value) and bool(left.dataType().equals(right.dataType()))
+        return bool(same_value) and bool(left.dataType().asNullable().equals(right.dataType().asNullable()))
 
 
 def replaced_expressions(sandbox: Sandbox, analyzed: JavaObject) -> Iterator[JavaObject]:

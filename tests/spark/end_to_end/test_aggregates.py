@@ -83,6 +83,7 @@ VIEWS: dict[str, dict[str, str | None]] = {
         "percentile(e, 0.5, abs(a))": None,
         "percentile_cont(0.25) WITHIN GROUP (ORDER BY a DESC)": None,
         "percentile_disc(0.4) WITHIN GROUP (ORDER BY e)": None,
+        "percentile_disc(0.5) WITHIN GROUP (ORDER BY m)": None,
         "approx_percentile(a, 0.3)": None,
         "percentile_approx(m, array(0.0, 0.25, 0.999), 100) FILTER (WHERE o)": None,
         "percentile_approx(date_add(DATE '2024-01-01', a), array(0.5))": None,

@@ -37,6 +37,10 @@ VIEWS = {
     "'$.a') AS int)) FILTER (WHERE n <> 3) AS total FROM pages GROUP BY shop",
     "lambdas": "SELECT id, aggregate(transform(split(url, '/'), x -> length(x) + n), 0, (s, "
     "x) -> s + x) AS total FROM pages",
+    "decimal_lambdas": "SELECT id, aggregate(split(url, '/'), CAST(0 AS decimal(20, 2)), "
+    "(s, x) -> CAST(s + length(x) * 1.15BD AS decimal(20, 2))) AS total FROM pages",
+    "sorted_sets": "SELECT shop, sort_array(collect_set(struct(url, doc))) AS sets, count(DISTINCT n) AS n, "
+    "count(DISTINCT url) AS urls FROM pages GROUP BY shop",
     "joined": "SELECT p.id, s.name FROM pages p JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
     "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, "
     "'HOST') = concat(s.name, '.org')",
