@@ -122,6 +122,8 @@ def read_columns(file: pq.ParquetFile, columns: Sequence[tuple[int, str, pa.Data
     """
     stored = {field_id: field.name for field_id, (field, _) in _fields_by_id(file.schema_arrow, ()).items()}
     rows = file.read(columns=[stored[field_id] for field_id, *_ in columns if field_id in stored])
+    if not columns:
+        return rows  # with the number of rows, which a table of no columns otherwise loses
     return pa.table(
         {
             name: relabel_column(rows[stored[field_id]], kind)

@@ -101,6 +101,7 @@ _FEATURES = frozenset(
         "timestampNtz",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",  # deltalake adds it to each table that it touches
     }
 )
 _RULES = frozenset({"delta.appendOnly = true", "delta.enableInCommitTimestamps = true"})

@@ -77,6 +77,8 @@ class BrokersRefusedError(InputError):
 class LongTransactionError(InputError):
     """The brokers ended a transaction that lasted too long, such as that of a first load. `limit_ms`: its time."""
 
+    parts_values = True
+
     place: str
     limit_ms: int
 

@@ -710,6 +710,7 @@ ELSEWHERE = {
         ("BrokersDeniedError", "BrokersRefusedError", "BrokersUnavailableError"),
         ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
     ),
+    "LongTransactionError": ("needs a first load of minutes", "tests/unit/jobs/sinks/test_kafka_topics.py"),
     **dict.fromkeys(
         ("RegistryRefusedError", "RegistrySettingsError", "RegistryUnavailableError"),
         ("needs a schema registry", "tests/unit/jobs/sinks/test_kafka_avro.py"),

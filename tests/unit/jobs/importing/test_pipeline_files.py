@@ -71,7 +71,7 @@ def test_exposures_of_accepted_relations_are_a_file_of_the_pipeline(pipelines: P
     run_import(pipelines, replace(PROJECT, exposures=exposures))
     assert read_exposures(pipelines / "shop") == (msgspec.structs.replace(report, reads=("total",)),)
     drifted = run_import(pipelines, replace(PROJECT, exposures=(Exposure("board", ("total",)),)), check=True)
-    assert [str(drift.path) for drift in drifted.drifts] == ["exposures.toml"]
+    assert [str(drift.path) for drift in drifted.drift] == ["exposures.toml"]
     run_import(pipelines)
     assert not (pipelines / "shop" / "exposures.toml").exists()
 
