@@ -293,7 +293,7 @@ class PostgresSink:
         names = sql.SQL(", ").join(
             sql.SQL(READ_FORMS.get(kind, "{0}")).format(sql.Identifier(name)) for name, kind in self._columns
         )
-        command = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, HEADER)").format(names, self._table)
+        command = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(names, self._table)
         with self._in_part(), self._place.connection.cursor().copy(command) as copy:
             return read_copy(copy, schema)
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.logical.relation_names import split_name
+from tussock.jobs.postgres.copied_rows import read_copied
 from tussock.jobs.reading.written_rows import write_csv
 from tussock.jobs.sinks.base import Outline, UnpublishableColumnError, UnpublishableNameError
 from tussock.statestore.months import holds_months
@@ -145,23 +146,12 @@ READ_FORMS = {
 
 
 def read_copy(pieces: Iterable[bytes | bytearray | memoryview], schema: pa.Schema) -> pa.RecordBatchReader:
-    """Return the rows of `COPY … TO STDOUT (FORMAT csv, HEADER)`, whose columns have the forms of READ_FORMS.
+    """Return the rows of `COPY … TO STDOUT (FORMAT csv)`, whose columns have the forms of READ_FORMS.
 
     Structs, arrays and maps stay texts in JSON.
     """
-    from pyarrow import csv
-
-    convert = csv.ConvertOptions(
-        column_types={field.name: _read_type(field.type) for field in schema},
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        true_values=["t"],
-        false_values=["f"],
-    )
-    data = pa.py_buffer(b"".join(bytes(piece) for piece in pieces))
-    parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-    rows = csv.read_csv(pa.BufferReader(data), convert_options=convert, parse_options=parse)
+    types = {field.name: _read_type(field.type) for field in schema}
+    rows = pa.Table.from_batches(read_copied(pieces, types), pa.schema(list(types.items())))
     for place, field in enumerate(schema):
         if rows.column(place).type != field.type and not is_nested(field.type):
             rows = rows.set_column(place, field.name, _value_of(rows.column(place), field.type))

@@ -396,6 +396,16 @@ def test_a_check_compares_values_of_each_type(server: PostgresServer, shop: Shop
     ]
 
 
+def test_a_check_reads_rows_of_any_length(server: PostgresServer, shop: Shop) -> None:
+    fields = (Field("id", "bigint"), Field("note", "string"))
+    append(shop._writer, CreateTable("t", fields, (0,)))
+    shop._insert("t", fields, [(1, "é" * 3_000_000), (2, ""), (3, None)])
+    shop.settings = PostgresSettings(shop.settings.to, ("t",))
+    shop.commit()
+    shop.publish()
+    assert [(c.objection, c.compared) for c in check_tables(shop.meta, shop.settings)] == [(None, True)]
+
+
 @pytest.mark.parametrize(
     ("kind", "numbers"), [("date", pa.int32()), ("timestamp", pa.int64()), ("timestamp_ntz", pa.int64())]
 )

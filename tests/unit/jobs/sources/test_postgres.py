@@ -283,6 +283,13 @@ def test_a_value_that_does_not_fit_holds_the_sources(read_shop: Shop) -> None:
     shop.assert_equal()
 
 
+def test_a_first_snapshot_has_values_of_any_length(shop: Shop) -> None:
+    shop.run("INSERT INTO orders VALUES (1, repeat('é', 17000000), 1, NULL, NULL, NULL, NULL)", ROW.format(2))
+    append(shop.meta, shop.orders)
+    shop.advance()
+    assert rows(shop.meta, "orders") == shop.server.read(shop.name, "SELECT * FROM orders ORDER BY id")
+
+
 def test_a_table_that_is_created_again_is_loaded_again(read_shop: Shop) -> None:
     shop = read_shop
     shop.run("DROP TABLE items", *(s for s in TABLES.split(";") if "items" in s))
