@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyroaring import BitMap64
@@ -305,7 +306,8 @@ class IcebergSink:
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Requires: `read_state` was the last call."""
         with self._place.committing(self._outline.name):
-            table = self._table or self._create_table()
+            spec = self._partition_spec()
+            table = self._table or self._create_table(spec)
             edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
             transaction = KnownTransaction(table)
             if not columns_fit(table, self._outline) or partitions_of(table) != self._partitions:
@@ -321,13 +323,16 @@ class IcebergSink:
             transaction.set_properties(self._properties())
             return self._commit(transaction, edit, new, [], epoch, stays=lambda file: False)
 
-    def _create_table(self) -> Table:
-        schema = published_schema(self._outline)
+    def _partition_spec(self) -> PartitionSpec:
+        """Return the spec of a new table. Raises BadTableLayoutError, also for a table that would get another spec."""
         try:
-            spec = partition_spec(schema, self._partitions)
+            return partition_spec(published_schema(self._outline), self._partitions)
         except ValueError as err:
             text = _layout_of(self._place.settings.partition_by, self._outline.name)
             raise BadTableLayoutError(PARTITION_BY, self._outline.name, text, f"is not possible: {err}") from err
+
+    def _create_table(self, spec: PartitionSpec) -> Table:
+        schema = published_schema(self._outline)
         name = self._place.table_name(self._outline.name)
         self._place.create_namespace(outside_name(self._place.settings.namespace, self._outline.name)[0])
         order = sort_order(self._outline.name, schema, self._order)

@@ -25,9 +25,10 @@ _TERM = re.compile(
     r"(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*(?:,|$)",
     re.IGNORECASE,
 )
+_TIMES = ("year", "month", "day", "hour")
 _TRANSFORMS = {
     "identity": "identity",
-    **{f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")},
+    **{f"{unit}{s}": unit for unit in _TIMES for s in ("", "s")},
     "bucket": "bucket",
     "truncate": "truncate",
 }
@@ -171,8 +172,15 @@ def parsed_terms(setting: str, outline: Outline, text: str) -> list[Term]:
 
 
 def partition_spec(schema: Schema, partitions: tuple[Partition, ...]) -> PartitionSpec:
-    """Return the spec of a new table. Raises ValueError for a transform that does not fit its column."""
+    """Return the spec of a new table.
+
+    Raises ValueError for a transform that does not fit its column, and for two units of time of one column, which
+    Iceberg adds to no table.
+    """
     fields = []
+    timed = [partition.column for partition in partitions if partition.transform in _TIMES]
+    if twice := next((column for column in timed if timed.count(column) > 1), None):
+        raise ValueError(f"the column {twice} has more than one of {', '.join(f'{unit}s' for unit in _TIMES)}")
     for number, partition in enumerate(partitions):
         source, transform = schema.find_field(partition.column), transform_of(partition)
         if not transform.can_transform(source.field_type):

@@ -249,10 +249,16 @@ def test_a_partitioned_table_has_files_and_deletes_of_one_partition_each(tmp_pat
         ("days(shop)", "does not fit the type string"),
         ("bucket(0, id)", "'bucket(0, id)' has the number 0"),
         ("id, `ID`", "'id, `ID`' contains a term twice"),
+        ("days(at), hours(at)", "the column at has more than one of years, months, days, hours"),
         ("(", "is neither a column nor a transform"),
     ],
 )
-def test_a_wrong_partition_is_named_and_the_other_relations_are_published(shop: Shop, text: str, says: str) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_wrong_partition_is_named_and_the_other_relations_are_published(
+    shop: Shop, text: str, says: str, exists: bool
+) -> None:
+    if exists:
+        publish_change(shop)
     shop.settings = msgspec.structs.replace(shop.settings, partition_by={"orders": text})
     shop.change()
     shop.commit()
