@@ -102,13 +102,13 @@ class AvroRows:
             if not _NAME.fullmatch(column.name):
                 reason = "has a name that Avro does not allow. Names there consist of A to Z, a to z, 0 to 9 and _"
                 raise UnpublishableColumnError(outline.name, column.name, reason)
-            if (form := _form_of(kinds[column.name], f"value_{column.name}")) is None:
+            if (form := _form_of(kinds[column.name], f"value.{column.name}")) is None:
                 reason = f"has the type {column.type}, which Avro cannot represent"
                 raise UnpublishableColumnError(outline.name, column.name, reason)
             fields[column.name] = form
         self._registry, self._topic = registry, topic
         self._value = _record("value", [(column.name, fields[column.name]) for column in outline.columns])
-        self._key = _record("key", [(name, _form_of(kinds[name], f"key_{name}")) for name in key])
+        self._key = _record("key", [(name, _form_of(kinds[name], f"key.{name}")) for name in key])
 
     def encode_keys(self, keys: pa.Table) -> list[bytes]:
         """See RowCodec."""
@@ -141,11 +141,11 @@ def _encode(rows: pa.Table, schema: Any, schema_id: int) -> list[bytes]:
 
 def _record(name: str, fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     shown = [{"name": field, "type": ["null", form], "default": None} for field, form in fields]
-    return {"type": "record", "name": name, "namespace": "tussock", "fields": shown}
+    return {"type": "record", "name": f"tussock.{name}", "fields": shown}
 
 
 def _form_of(kind: pa.DataType, name: str) -> Any:
-    """Return the schema of a type; None if it has none. `name`: of a record, unique in the schema."""
+    """Return the schema of a type; None if it has none. `name`: of a record, its path in the schema with dots."""
     if holds_variant(kind):
         return None
     if pa.types.is_decimal128(kind):
@@ -153,14 +153,14 @@ def _form_of(kind: pa.DataType, name: str) -> Any:
     if pa.types.is_timestamp(kind):
         return {"type": "long", "logicalType": "local-timestamp-micros" if kind.tz is None else "timestamp-micros"}
     if pa.types.is_struct(kind):
-        fields = [(field.name, _form_of(field.type, f"{name}_{field.name}")) for field in kind]
+        fields = [(field.name, _form_of(field.type, f"{name}.{field.name}")) for field in kind]
         is_whole = all(form is not None and _NAME.fullmatch(field) for field, form in fields)
         return _record(name, fields) if is_whole else None
     if pa.types.is_list(kind):
-        inner = _form_of(kind.value_type, f"{name}_element")
+        inner = _form_of(kind.value_type, f"{name}.element")
         return inner and {"type": "array", "items": ["null", inner]}
     if pa.types.is_map(kind):
-        inner = _form_of(kind.item_type, f"{name}_value") if kind.key_type == pa.string() else None
+        inner = _form_of(kind.item_type, f"{name}.value") if kind.key_type == pa.string() else None
         return inner and {"type": "map", "values": ["null", inner]}
     return _SIMPLE.get(kind)
 

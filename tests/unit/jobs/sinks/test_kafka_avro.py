@@ -71,6 +71,22 @@ def test_a_consumer_reads_the_same_values(registry: Registry, kind: str) -> None
     assert {*registry.subjects} == {"shop.t-key", "shop.t-value"}
 
 
+def test_equal_parts_of_names_are_different_records(registry: Registry) -> None:
+    kinds = {
+        "a": "struct<b:struct<x:int>,b_c:struct<x:int>>",
+        "a_b": "struct<c:struct<y:string>>",
+        "element": "array<struct<element:struct<z:int>>>",
+    }
+    values = {
+        "a": {"b": {"x": 1}, "b_c": {"x": None}},
+        "a_b": {"c": {"y": "z"}},
+        "element": [{"element": {"z": 3}}, None],
+    }
+    rows = pa.table({"k": [1]} | {name: pa.array([values[name]], arrow_type(kind)) for name, kind in kinds.items()})
+    (message,) = form_of(registry, outline_of(k="bigint", **kinds)).of_rows(rows, NO_ROWS, EPOCH)
+    assert registry.decode(message[1]) == {"k": 1} | values
+
+
 def test_dates_that_python_lacks_are_numbers(registry: Registry) -> None:
     rows = pa.table({"k": [1], "v": pa.array([5_000_000], pa.int32()).cast(pa.date32())})
     (message,) = form_of(registry, outline_of(k="bigint", v="date")).of_rows(rows, NO_ROWS, EPOCH)
