@@ -92,6 +92,7 @@ _T = TypeVar("_T")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_COLUMN = re.compile(r"[a-z_][a-z0-9_]*")
 _DEFAULT_MAX_CHANGES = 1_000_000
+_NO_COLUMN = "-"
 IDLE_BYTES = 16 << 20  # of log without changes of the tables, after which an epoch records the position: one segment
 
 
@@ -431,8 +432,8 @@ def _pin_snapshots(database: Database, members: Sequence[_Member], keeper: Keepe
         with closing(database.copy_rows(source)) as rows:  # a COPY that stays open blocks the connection for ever
             files = store_snapshot(source, rows, until, first, keeper, empties=before is not None)
         number, table = first + len(files) - 1 if files else first, tables[source.name]
-        parts = _text_of_partitions(table)
-        position = Position(table_text(source), table.oid, until, number, marks[source.name], parts)
+        parts, columns = _text_of_partitions(table), _text_of_columns(source, table)
+        position = Position(table_text(source), table.oid, until, number, marks[source.name], parts, columns)
         pinned = _encode(PinnedLog(position, files))
         return Pins(pinned) if files else Pins(None, pinned)
 
@@ -469,6 +470,7 @@ def _pin_changes(
             lsn=max(until, before.lsn),
             number=before.number if file is None else file.number,
             partitions=before.partitions if table is None else _text_of_partitions(table),
+            columns=before.columns if table is None else _text_of_columns(source, table),
         )
         document = _encode(PinnedLog(position, () if file is None else (file,)))
         return Pins(None, document) if file is None else Pins(document)
@@ -509,6 +511,7 @@ def _require_continued(member: _Member, database: Database, state: SlotState | N
         publication = database.place.publication
         finding = f"publication {publication} was changed, and may have omitted changes of {table_text(source)}"
         raise UnloggedChangesError(source.name, finding)
+    _require_same_columns(source, position, table)
     if table.partitions:
         _require_identity(source, table)  # of each partition; the log describes only the whole table
     return table
@@ -534,6 +537,25 @@ def _require_partitions(member: _Member, table: ServedTable | None, log: Log, un
         return
     finding = f"a partition of {table_text(source)} was attached, detached, dropped, truncated or written anew"
     raise UnloggedChangesError(source.name, finding)
+
+
+def _require_same_columns(source: CreateSource, position: Position, table: ServedTable) -> None:
+    """Require that no ALTER TABLE has changed the values of declared columns. Raises UnloggedChangesError.
+
+    The log does not contain the values that ALTER COLUMN TYPE … USING or the default of a new column gives old rows.
+    VACUUM FULL and TRUNCATE give the table another file, but leave its columns alone.
+    """
+    (file, *before), (file_now, *now) = position.columns.split(), _text_of_columns(source, table).split()
+    for field, column, column_now in zip(row_fields(source), before, now, strict=True):
+        is_other = column.partition(":")[0] != column_now.partition(":")[0]
+        if column_now != _NO_COLUMN and (is_other or (file != file_now and column != column_now)):
+            finding = f"column {field.name!r} of {table_text(source)} is another column than before, or was converted"
+            raise UnloggedChangesError(source.name, finding)
+
+
+def _text_of_columns(source: CreateSource, table: ServedTable) -> str:
+    columns = {column.name: f"{column.number}:{column.change}" for column in table.columns}
+    return " ".join((str(table.file), *(columns.get(field.name, _NO_COLUMN) for field in row_fields(source))))
 
 
 def _text_of_partitions(table: ServedTable) -> str:

@@ -57,12 +57,16 @@ class TableColumn:
         kind: its type in pg_type, or the type below a domain.
         modifier: of the type (precision, scale); -1 without one.
         is_generated: the server computes it, and its log does not contain it.
+        number: in the table; a column that is dropped and added again has another.
+        change: the transaction that changed the column itself last, as by ALTER COLUMN TYPE.
     """
 
     name: str
     kind: str
     modifier: int
     is_generated: bool
+    number: int
+    change: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class ServedTable:
 
     Args:
         oid: its identity; a table that is dropped and created again has another.
+        file: the number of its file, which changes when all rows are written anew; 0 if it is divided.
         identities: the columns by which deletions name rows, by the text of the table, or of each partition; empty:
             all columns (REPLICA IDENTITY FULL); None: none.
         key: the primary key; empty without one.
@@ -93,6 +98,7 @@ class ServedTable:
     """
 
     oid: int
+    file: int
     columns: tuple[TableColumn, ...]
     identities: dict[str, tuple[str, ...] | None]
     key: tuple[str, ...]
@@ -198,7 +204,8 @@ class Database:
     def read_table(self, source: CreateSource) -> ServedTable:
         """Return the table of a source. Raises MissingTableError; UnreadableTableError for one without a whole log."""
         table_row = self.read_row(
-            "SELECT c.oid::bigint, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            "SELECT c.oid::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint, c.relkind::text"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')",
             *table_of(source),
         )
@@ -208,13 +215,14 @@ class Database:
                 " WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1 LIMIT 10"
             )
             raise MissingTableError(source.name, table_text(source), self.place.shown, tuple(t for (t,) in near))
-        oid, kind = table_row
+        oid, file, kind = table_row
         if (what := _WITHOUT_LOG.get(kind)) is not None:
             remedy = "Name the tables that it reads, or read it through JDBC"
             raise UnreadableTableError(source.name, table_text(source), f"is {what}", remedy)
         columns = self.read_rows(_COLUMNS, oid, oid)
         partitions, identities = self._read_members(source, oid)
-        return ServedTable(oid, tuple(TableColumn(*c) for c in columns), identities, self._read_key(oid), partitions)
+        served = tuple(TableColumn(*column) for column in columns)
+        return ServedTable(oid, file, served, identities, self._read_key(oid), partitions)
 
     def _read_key(self, oid: int) -> tuple[str, ...]:
         row = self.read_row(f"SELECT {_INDEXED.format('i.indisprimary')} FROM pg_class c WHERE c.oid = %s", oid)
@@ -491,7 +499,7 @@ _COLUMNS = (
     "   WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
     " UNION ALL SELECT b.attnum, t.typbasetype, CASE WHEN b.modifier < 0 THEN t.typtypmod ELSE b.modifier END"
     "   FROM below b JOIN pg_type t ON t.oid = b.type AND t.typtype = 'd')"
-    f" SELECT a.attname::text, {_TYPE_NAME}, b.modifier, a.attgenerated <> '' FROM below b"
+    f" SELECT a.attname::text, {_TYPE_NAME}, b.modifier, a.attgenerated <> '', a.attnum, a.xmin::text FROM below b"
     f" JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'{_WITH_ELEMENT}"
     " JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = b.attnum ORDER BY a.attnum"
 )

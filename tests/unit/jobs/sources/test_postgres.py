@@ -251,6 +251,41 @@ def test_other_columns_hold_all_sources_of_the_slot(read_shop: Shop, change: str
     assert sorted(rows(shop.meta, "items"), key=repr) == sorted(there, key=repr)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["ALTER TABLE orders ALTER COLUMN amount TYPE numeric(10,2) USING amount * 100"],
+        ["ALTER TABLE orders ALTER COLUMN shop TYPE varchar(20) USING upper(shop)"],
+        ["ALTER TABLE orders DROP COLUMN shop", "ALTER TABLE orders ADD COLUMN shop text DEFAULT 'new'"],
+        [
+            "ALTER TABLE orders RENAME COLUMN shop TO other",
+            "ALTER TABLE orders RENAME COLUMN note TO shop",
+            "ALTER TABLE orders RENAME COLUMN other TO note",
+        ],
+    ],
+)
+def test_values_that_alter_table_changes_are_loaded_again(read_shop: Shop, changes: list[str]) -> None:
+    shop = read_shop
+    shop.run(*changes, "INSERT INTO orders (id) VALUES (7)")
+    reload(shop, commands_in(held_reason(shop))[0])
+    shop.advance()
+    assert shop.holds() == {}
+    there = shop.server.read(shop.name, "SELECT id, shop, amount, note, at, paid, raw FROM orders")
+    assert sorted(rows(shop.meta, "orders")) == sorted(there)
+
+
+def test_a_new_file_or_another_length_of_a_column_is_no_trouble(read_shop: Shop) -> None:
+    shop = read_shop
+    shop.server.execute(shop.name, "VACUUM FULL orders")
+    shop.run("UPDATE orders SET amount = 9 WHERE id = 2")
+    shop.advance()
+    shop.assert_equal()
+    shop.run("ALTER TABLE orders ALTER COLUMN amount TYPE numeric(12,2)", "ALTER TABLE orders ALTER shop SET NOT NULL")
+    shop.run("UPDATE orders SET amount = 10 WHERE id = 2")
+    shop.advance()
+    shop.assert_equal()
+
+
 def test_a_further_column_is_no_trouble(read_shop: Shop) -> None:
     shop = read_shop
     shop.run("ALTER TABLE orders ADD COLUMN more text DEFAULT 'x'", "UPDATE orders SET amount = 9 WHERE id = 2")
