@@ -19,7 +19,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.vacuum import Garbage
 from tussock.statestore.meta.catalog import RelationKind
-from tussock.statestore.meta.names import SOURCES, epoch_of_copy
+from tussock.statestore.meta.names import SOURCES, epoch_of_copy, list_numbered
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -31,11 +31,7 @@ def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
 
 def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]:
     end = min((version.min_readable_epoch, *(branch.epoch for branch in version.branches if branch.follows)))
-    old = [
-        source_copy
-        for source_copy in meta.objects.list(SOURCES)
-        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < end
-    ]
+    old = [source_copy for epoch, source_copy in list_numbered(meta.objects, SOURCES, epoch_of_copy) if epoch < end]
     if not old:
         return []
     named: set[str] = set()

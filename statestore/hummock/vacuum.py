@@ -30,7 +30,7 @@ from tussock.statestore.meta.names import (
     ROOTS,
     SNAPSHOTS,
     epoch_of_barrier,
-    number_in,
+    list_numbered,
     origin_of,
     page_origin,
     root_name,
@@ -194,9 +194,7 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
 
     A driver that seals such an epoch again fails at the commit: the log decides, and a manifest is only a proposal.
     """
-    for info in meta.objects.list(MANIFESTS):
-        if (epoch := number_in(info.name)) is None:  # not an object of the store, such as `.DS_Store`
-            continue
+    for epoch, info in list_numbered(meta.objects, MANIFESTS):
         if epoch >= version.min_readable_epoch:
             return
         yield _to_garbage(info, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
@@ -210,9 +208,7 @@ def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]
     if (proven := packed_epoch(meta.objects)) is None:
         return
     old: list[tuple[int, ObjectInfo]] = []
-    for info in meta.objects.list(BARRIERS):
-        if (epoch := epoch_of_barrier(info.name)) is None:
-            continue
+    for epoch, info in list_numbered(meta.objects, BARRIERS, epoch_of_barrier):
         if epoch >= version.min_readable_epoch:
             break
         old.append((epoch, info))
@@ -239,9 +235,7 @@ def _list_old(
 ) -> Iterator[tuple[ObjectInfo, int]]:
     """Snapshots that are not recent and no starting points of pinned versions, with their versions."""
     starts = {i - i % SNAPSHOT_EVERY for i in pinned}
-    for info in meta.objects.list(prefix):
-        if (i := number_in(info.name)) is None:
-            continue
+    for i, info in list_numbered(meta.objects, prefix):
         if i > _oldest_recent(version):
             return
         if i not in starts:
@@ -269,7 +263,7 @@ def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int])
         return
     going = {i for _, i in _list_old(meta, ROOTS, version, pinned)}
     named: set[str] = set()
-    for i in (i for info in meta.objects.list(ROOTS) if (i := number_in(info.name)) is not None and i not in going):
+    for i in (i for i, _ in list_numbered(meta.objects, ROOTS) if i not in going):
         try:
             root = read_document(meta.objects, root_name(i), VersionRoot)
         except DamagedDocumentError as err:
@@ -286,9 +280,8 @@ def _ended_branches(meta: MetaStore, version: HummockVersion) -> Iterator[Garbag
     if version.next_branch == 1:
         return
     is_open = {branch.number for branch in version.branches}
-    for info in meta.objects.list(BRANCHES):
-        number = number_of_branch(info.name)
-        if number is not None and number < version.next_branch and number not in is_open:
+    for number, info in list_numbered(meta.objects, BRANCHES, number_of_branch):
+        if number < version.next_branch and number not in is_open:
             yield _to_garbage(info, f"of branch {number}, which has ended")
 
 

@@ -32,7 +32,7 @@ from tussock.statestore.meta.names import (
     STORE,
     VERSIONS,
     hash_of,
-    number_in,
+    list_numbered,
     root_name,
     snapshot_name,
     version_name,
@@ -126,10 +126,7 @@ def _replay_versions(
     objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress
 ) -> None:
     """Replay all versions in order. Stores the newest and the pinned ones in `report`."""
-    snapshots, roots, ids = (
-        {i for name in _list_names(objects, prefix) if (i := number_in(name)) is not None}
-        for prefix in (SNAPSHOTS, ROOTS, VERSIONS)
-    )
+    snapshots, roots, ids = ({i for i, _ in list_numbered(objects, prefix)} for prefix in (SNAPSHOTS, ROOTS, VERSIONS))
     log = version_packs(objects)
     last = max([*ids, *snapshots, *roots, log.find_end() - 1], default=0)
     pages = _Pages(objects, report)
@@ -298,8 +295,12 @@ def _object_exists(objects: ObjectStore, name: str) -> bool:
 def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progress) -> None:
     """Check that log entries have no gaps, and check the payloads that they reference."""
     progress(f"reading {ENTRIES}")
-    there = [i for name in _list_names(objects, ENTRIES) if (i := number_in(name)) is not None]
-    end = max([*(i + 1 for i in there), report.newest.log_end if report.newest is not None else 0])
+    end = max(
+        [
+            *(i + 1 for i, _ in list_numbered(objects, ENTRIES)),
+            report.newest.log_end if report.newest is not None else 0,
+        ]
+    )
     taken = report.newest.log_end if report.newest is not None else 0
     wanted: set[str] = set()
     cost = f"later statements cannot be replayed; those below {taken} are already in the tables"

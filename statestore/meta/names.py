@@ -25,9 +25,12 @@ order contains the pack of an object that was gone when it came to it.
 """
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
+
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
 
 STORE = "meta/store.json"
 PROBE = "meta/probe.json"
@@ -47,6 +50,7 @@ ENTRIES = "meta/log/"
 STATEMENT_PACKS = "meta/log_pack/"
 CLAIMS = "meta/client/"
 
+_NUMBERED = re.compile(r"meta/[a-z_]+/([0-9]{20})\.json")
 _PAGE = re.compile(r"meta/page/([0-9]{20})/([0-9a-f]{32})\.json")
 _BARRIER = re.compile(r"meta/barrier/([0-9]{20})/[^/]+")
 _COPY = re.compile(r"sources/([0-9a-f]{16})/[^/]+/[^/]+")
@@ -159,8 +163,24 @@ def origin_of(name: str) -> SstOwner | None:
 
 def number_in(name: str) -> int | None:
     """The number in the name of a numbered meta object, or None for other names."""
-    stem = name.rpartition("/")[2].partition(".")[0]
-    return int(stem) if len(stem) == 20 and stem.isdecimal() else None
+    return int(match[1]) if (match := _NUMBERED.fullmatch(name)) is not None else None
+
+
+def list_numbered(
+    objects: ObjectStore, prefix: str, read_number: Callable[[str], int | None] = number_in
+) -> Iterator[tuple[int, ObjectInfo]]:
+    """Yield the store's objects below a prefix in the order of their names, each with the number in its name.
+
+    Other files, such as `.DS_Store` or a copy by an editor, are skipped: they hide no object that follows.
+
+    Args:
+        read_number: the number in a name, or None for other names.
+
+    Raises: errors of the listing.
+    """
+    for info in objects.list(prefix):
+        if (number := read_number(info.name)) is not None:
+            yield number, info
 
 
 def hash_of(data: bytes) -> str:

@@ -8,7 +8,7 @@ from tussock.statestore.meta import packs
 from tussock.statestore.meta.delta import EpochCommitted, VersionDelta
 from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.errors import DamagedDocumentError
-from tussock.statestore.meta.names import number_in
+from tussock.statestore.meta.names import list_numbered
 from tussock.statestore.meta.packs import Pack, PackedLog, encode_pack, statement_packs, version_packs
 from tussock.statestore.meta.statement_log import LogEntry
 from tussock.statestore.meta.version import HummockVersion
@@ -84,9 +84,7 @@ def _write_pack(packed_log: PackedLog, first: int, marks: Marks) -> None:
 def _find_leftovers(packed_log: PackedLog, end: int, what: str, *, dry_run: bool) -> Iterator[tuple[ObjectInfo, str]]:
     """The objects with numbers below `end`, whose packs exist and are whole."""
     checked = None
-    for one in packed_log.objects.list(packed_log.singles):
-        if (number := number_in(one.name)) is None:  # not an object of the log, such as `.DS_Store`
-            continue
+    for number, one in list_numbered(packed_log.objects, packed_log.singles):
         if number >= end:
             return
         first = packed_log.first_of(number)

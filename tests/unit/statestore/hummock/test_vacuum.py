@@ -383,6 +383,7 @@ def test_old_manifests_and_snapshots_are_removed_and_every_version_can_still_be_
         store.run({i % 5: i})
     before = [store.meta.read_version(i) for i in range(0, store.meta.read_latest().id, 7)]
     strays = [f"meta/{kind}/.DS_Store" for kind in ("barrier", "manifest", "snapshot")]  # of a file manager
+    strays += [f"meta/{kind}/{1:020}.json~" for kind in ("manifest", "snapshot")]  # of an editor
     for stray in strays:
         store.objects.put(stray, b"")
     meta = clean(store)
