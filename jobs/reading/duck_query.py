@@ -125,20 +125,30 @@ def _names_in(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
         return {_relation_named(name) for name in connection.get_table_names(sql, qualified=True)}
     except duckdb.BinderException:  # USING, NATURAL, ASOF, UNPIVOT and others need the columns of the relations
         ((tree,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-        nodes = list(_nodes_of(json.loads(tree)))
-        read = {(n["schema_name"], n["table_name"]) for n in nodes if n.get("type") == "BASE_TABLE"}
-        defined = {("", entry["key"]) for n in nodes for entry in n.get("cte_map", {}).get("map", ())}
-        return {relation_key(".".join(filter(None, name))) for name in read - defined}
+        return {relation_key(name) for name in _find_relations(json.loads(tree))}
 
 
-def _nodes_of(tree: object) -> Iterator[dict[str, Any]]:
-    """All objects within a JSON value."""
-    if isinstance(tree, dict):
-        yield tree
-        tree = [*tree.values()]
-    if isinstance(tree, list):
-        for part in tree:
-            yield from _nodes_of(part)
+def _find_relations(tree: object) -> Iterator[str]:
+    """The names in a serialized query that no WITH around them defines.
+
+    As DuckDB resolves them: a WITH query reads the ones before it, and itself only in the repeated part of a recursion.
+    """
+    parts: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
+    while parts:
+        node, defined = parts.pop()
+        if isinstance(node, list):
+            parts += [(part, defined) for part in node]
+        if not isinstance(node, dict):
+            continue
+        for query in node.get("cte_map", {}).get("map", ()):
+            parts.append((query["value"], defined))
+            defined |= {query["key"].lower()}
+        if node.get("type") == "BASE_TABLE" and (node["schema_name"] or node["table_name"].lower() not in defined):
+            yield ".".join(filter(None, (node["schema_name"], node["table_name"])))
+        repeats = {node["cte_name"].lower()} if node.get("type") == "RECURSIVE_CTE_NODE" else frozenset[str]()
+        for key, part in node.items():
+            if key != "cte_map":
+                parts.append((part, defined | repeats if key == "right" else defined))
 
 
 def _relation_named(text: str) -> str:

@@ -157,6 +157,17 @@ def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
         ("SELECT COLUMNS('^i') FROM orders WHERE id = 2", ["2", "id"]),
         ("UNPIVOT (SELECT id, shop AS a, shop + 1 AS b FROM orders) ON a, b", [*_UNPIVOTED, "id name value"]),
         ("WITH late AS (SELECT 1 AS id) SELECT shop FROM orders JOIN late USING (id)", ["7", "Shop"]),
+        ("WITH orders AS (SELECT id FROM orders JOIN orders p USING (id)) FROM orders WHERE id < 2", ["1", "id"]),
+        (
+            "WITH a AS (FROM orders NATURAL JOIN orders p), orders AS (FROM a) SELECT id FROM ORDERS WHERE id < 2",
+            ["1", "id"],
+        ),
+        ("WITH named AS (FROM o), o AS (SELECT id FROM orders JOIN orders p USING (id)) FROM o", ["1", "2", "3", "id"]),
+        (
+            "WITH RECURSIVE orders AS (SELECT id FROM orders JOIN orders p USING (id)"
+            " UNION ALL SELECT id + 9 FROM orders WHERE id < 9) SELECT count(*) AS n FROM orders",
+            ["6", "n"],
+        ),
     ],
 )
 def test_duckdb_binds_names_to_the_columns_of_relations(sql: str, rows: list[str], run: Run) -> None:
