@@ -17,11 +17,10 @@ from tussock.jobs.sources.keyed import is_log
 from tussock.jobs.sources.listing import absolute_path
 from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
 from tussock.jobs.sources.other_store import STORE
-from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
+from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError, column_objection
 from tussock.jobs.sources.postgres_slot import TABLE, place_of
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.types import is_stored_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +34,7 @@ class LeftOutColumnWarning(UserWarning):
         self.source, self.field = source, field
 
     def __str__(self) -> str:
-        return (
-            f"source {self.source!r} leaves out column {self.field.name!r}: its type {self.field.type} is not supported"
-        )
+        return f"source {self.source!r} leaves out column {self.field.name!r}: {column_objection(self.field)}"
 
 
 def place_source(source: CreateSource, base: Path, store: ObjectStore | None = None) -> CreateSource:
@@ -68,7 +65,7 @@ def place_source(source: CreateSource, base: Path, store: ObjectStore | None = N
 def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
     """Return the source with its declared columns, or the columns that its reader finds.
 
-    Columns of unsupported types are left out, with a LeftOutColumnWarning.
+    Columns of unsupported types or without a name are left out, with a LeftOutColumnWarning.
 
     Raises: UnsupportedFileTypeError if no column is left; the errors of the reader's `check` and `describe`, such as
     MissingPathError. Cost: one listing, and the footer of one file if no columns are declared.
@@ -76,7 +73,7 @@ def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -
     reader = reader_of(source)
     reader.check(source)
     fields = reader.describe(source, spark)
-    stored_fields = tuple(field for field in fields if is_stored_type(field.type))
+    stored_fields = tuple(field for field in fields if column_objection(field) is None)
     if not stored_fields:
         raise UnsupportedFileTypeError(source.name, fields)
     for field in fields:

@@ -26,13 +26,13 @@ from tussock.jobs.sources.files import COLUMNS, NewColumns
 from tussock.jobs.sources.listing import ListedFile, open_file
 from tussock.jobs.sources.measures import open_file_bytes
 from tussock.jobs.sources.orc import columns_of_orc
-from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.parquet_schema import column_objection, parquet_fields
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.preview import infer_text_fields
 from tussock.jobs.sources.widening import is_wider
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.objectstore.range_file import RangeFile
-from tussock.statestore.types import UnsupportedTypeError, arrow_type, type_name
+from tussock.statestore.types import UnsupportedTypeError, type_name
 
 _AT_ONCE = 16
 _WITH_TYPES = ("avro", "orc", "parquet")
@@ -89,7 +89,7 @@ def widened_fields(source: CreateSource, waiting: Iterable[Item]) -> tuple[Field
     for _, there in _fields_by_file(source, waiting):
         for field in there:
             place = places.get(field.name.lower())
-            if place is not None and _is_supported(field.type) and is_wider(fields[place].type, field.type):
+            if place is not None and column_objection(field) is None and is_wider(fields[place].type, field.type):
                 fields[place] = Field(fields[place].name, field.type)
     return tuple(fields)
 
@@ -98,7 +98,7 @@ def _new_columns_by_file(source: CreateSource, waiting: Iterable[Item]) -> Itera
     """The waiting files with undeclared columns."""
     declared = {field.name.lower() for field in source.fields}
     for path, fields in _fields_by_file(source, waiting):
-        if new := [f for f in fields if f.name.lower() not in declared and _is_supported(f.type)]:
+        if new := [f for f in fields if f.name.lower() not in declared and column_objection(f) is None]:
             yield path, new
 
 
@@ -137,10 +137,3 @@ def _fields_of(format: str, options: Sequence[tuple[str, str]], path: str, size:
                 return infer_text_fields(format, file, own_options)
     except (InputError, RetryableError, OSError, pa.ArrowException, UnsupportedTypeError):
         return ()
-
-
-def _is_supported(kind: str) -> bool:
-    try:
-        return arrow_type(kind) is not None
-    except UnsupportedTypeError:
-        return False

@@ -16,6 +16,7 @@ from tussock.statestore.types import (
     MONTH_INTERVALS,
     UnsupportedTypeError,
     array_name,
+    arrow_type,
     map_name,
     struct_name,
     type_name,
@@ -75,6 +76,31 @@ class UnsupportedFileTypeError(InputError):
     def __str__(self) -> str:
         columns = ", ".join(f"{f.name} {f.type}" for f in self.fields) or "no column"
         return f"source {self.source!r} has no column of a supported type: found {columns}; docs/sql.md lists the types"
+
+
+def column_objection(field: Field) -> str | None:
+    """Why a source cannot have a column of its files, as a clause; None if it can."""
+    if not field.name:
+        return "its name is empty, so that no statement can name it"
+    try:
+        unnamed = _has_unnamed_part(arrow_type(field.type))
+    except UnsupportedTypeError:
+        return f"its type {field.type} is not supported"
+    return "a field of its struct has an empty name, which Spark cannot read in a type" if unnamed else None
+
+
+def _has_unnamed_part(kind: pa.DataType) -> bool:
+    parts: tuple[pa.DataType, ...] = ()
+    if pa.types.is_struct(kind):
+        fields = tuple(kind)
+        if any(not field.name for field in fields):
+            return True
+        parts = tuple(field.type for field in fields)
+    elif pa.types.is_map(kind):
+        parts = kind.key_type, kind.item_type
+    elif pa.types.is_list(kind):
+        parts = (kind.value_type,)
+    return any(map(_has_unnamed_part, parts))
 
 
 def parquet_fields(file: BinaryIO, name: str, *, untyped: bool = True) -> tuple[Field, ...]:

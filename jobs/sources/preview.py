@@ -29,12 +29,13 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.csv_header import option, plain_marks
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
+from tussock.jobs.sources.parquet_schema import column_objection
 from tussock.jobs.sources.prices import price_type
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.range_file import RangeFile
-from tussock.statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
+from tussock.statestore.types import array_name, map_name, struct_name
 
 FORMATS = ("csv", "json", "parquet")
 ROWS = 10  # of a preview
@@ -141,8 +142,13 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
             for place, text in zip(places, texts, strict=True):
                 place.write_bytes(text)
             inferred = _infer_csv(sample, places, header) if format == "csv" else _infer_json(path, sample, places)
-    notes = [*inferred.notes, *_interval_note(path, files)]
-    source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
+    objections = [(field, column_objection(field)) for field in inferred.fields]
+    fields = tuple(field for field, objection in objections if objection is None)
+    if not fields:
+        raise CannotPreviewError(files[0].path, "no column of a supported type", "a file with such a column")
+    left_out = [f"Column {f.name!r} is left out: {objection}." for f, objection in objections if objection is not None]
+    notes = [*left_out, *inferred.notes, *_interval_note(path, files)]
+    source = CreateSource(name, format, fields, {"path": path, **inferred.options})
     return SourcePreview(source, inferred.rows, len(files), sum(f.size for f in files), tuple(notes))
 
 
@@ -425,17 +431,4 @@ def _infer_parquet(path: str, name: str, file: ListedFile) -> _Inferred:
         batches = pq.ParquetFile(opened).iter_batches(batch_size=ROWS)
         first = next(iter(batches), None)
     rows = pa.table({f.name: pa.array([], pa.string()) for f in fields}) if first is None else pa.table(first)
-    supported_fields = tuple(field for field in fields if _is_supported(field.type))
-    if not supported_fields:
-        raise CannotPreviewError(file.path, "no column of a supported type", "a file with such a column")
-    left_out = [
-        f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in supported_fields
-    ]
-    return _Inferred(supported_fields, {}, rows, (*left_out, "The columns are the first file's."))
-
-
-def _is_supported(kind: str) -> bool:
-    try:
-        return bool(type_name(arrow_type(kind)))
-    except UnsupportedTypeError:
-        return False
+    return _Inferred(fields, {}, rows, ("The columns are the first file's.",))

@@ -113,6 +113,17 @@ def test_a_later_file_without_the_new_column_has_null_in_it(tmp_path: Path, form
     assert rows(meta, "wide") == [(1, "a", None), (2, "b", "Bern"), (3, "c", None)]
 
 
+@pytest.mark.parametrize("columns", ["evolve", "hold"])
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_columns_and_fields_without_a_name_are_ignored(tmp_path: Path, format: str, columns: str) -> None:
+    """No statement can name them, and Spark cannot read such a type."""
+    meta = begin(tmp_path, format, columns)
+    write(tmp_path / "in/2", format, [{"id": 2, "name": "b", "": 7, "nested": [{"": 8}]}])
+    advance_store(LocalRunner(), meta)
+    assert columns_of(meta) == ["id bigint", "name string"]
+    assert rows(meta, "narrow") == [(1, "a"), (2, "b")]
+
+
 @pytest.mark.parametrize("format", OPTIONS)
 def test_a_new_column_holds_the_source_until_a_person_adds_it(tmp_path: Path, format: str) -> None:
     meta = begin(tmp_path, format, "hold")

@@ -12,7 +12,9 @@ import pytest
 
 from tests.support.jobs.sources.preview import CSV, TYPES
 from tussock.jobs import cli
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.sources.describe import LeftOutColumnWarning, describe_source
 from tussock.jobs.sources.preview import CannotPreviewError, preview_source
 
 
@@ -159,3 +161,20 @@ def test_new_starts_a_pipeline_over_files(
     said = capsys.readouterr().out
     assert said.startswith("1 file, 13 bytes\n\nid  order\n1   x\n")
     assert f"CREATE SOURCE lines (\n    id bigint,\n    order string\n) USING csv OPTIONS (path '{tmp_path}/in" in said
+
+
+def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"id": 1, "": 7, "nested": [{"": 8}]}]), path)
+    preview = preview_source(str(path))
+    assert [f.name for f in preview.source.fields] == ["id"]
+    assert preview.notes[:2] == (
+        "Column '' is left out: its name is empty, so that no statement can name it.",
+        "Column 'nested' is left out: a field of its struct has an empty name, which Spark cannot read in a type.",
+    )
+    with pytest.warns(LeftOutColumnWarning) as warned:
+        created = describe_source(
+            CreateSource("a", "parquet", (), {"path": str(path)}), lambda: pytest.fail("the footer has the columns")
+        )
+    assert [f.name for f in created.fields] == ["id"]
+    assert "column '': its name is empty" in str(warned[0].message)
