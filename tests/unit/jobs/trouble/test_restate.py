@@ -288,6 +288,13 @@ def test_a_file_whose_rows_were_removed_is_not_read_again_until_it_changes(meta:
     write(day(days, 2), 22)
     advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 22, 3, 13))
+    assert restate(meta, Restated(str(day(days, 2)), gone=True))
+    day(days, 2).unlink()
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
+    write(day(days, 2), 22)
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == [], "a delivery of the same bytes is no other file"
+    assert restate(meta, Restated(str(day(days, 2))))
+    require(meta, of(1, 11, 22, 3, 13))
 
 
 def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_path: Path) -> None:
