@@ -28,7 +28,8 @@ SESSION: Mapping[str, str] = {
 class ServerFailure(Enum):
     """A kind of failure."""
 
-    AWAY = auto()  # the server cannot be reached, is starting or stopping, or lacks a resource now
+    AWAY = auto()  # the server cannot be reached, or is starting or stopping
+    EXHAUSTED = auto()  # the server lacks a resource now: disk, memory, connections
     LOCKED = auto()  # another session holds a lock or a replication slot
     BEATEN = auto()  # a deadlock, or a conflict with another transaction
     DENIED = auto()  # the server refuses the user, or the user lacks a permission
@@ -47,9 +48,13 @@ _AT_CONNECT = (
     ("role", "does not exist", ServerFailure.DENIED),
     ("permission denied", "", ServerFailure.DENIED),
     ("must be superuser or replication role", "", ServerFailure.DENIED),
+    ("too many ", "", ServerFailure.EXHAUSTED),
+    ("connection slots are reserved", "", ServerFailure.EXHAUSTED),
+    ("No space left on device", "", ServerFailure.EXHAUSTED),
 )
 _BY_CLASS = {
-    **dict.fromkeys(("", "08", "53", "57", "58"), ServerFailure.AWAY),
+    **dict.fromkeys(("", "08", "57", "58"), ServerFailure.AWAY),
+    "53": ServerFailure.EXHAUSTED,
     "40": ServerFailure.BEATEN,
     "28": ServerFailure.DENIED,
     "3D": ServerFailure.MISSING,
@@ -62,6 +67,15 @@ _BY_STATE = {
     "55P03": ServerFailure.LOCKED,
     "54000": ServerFailure.BAD_VALUE,  # a key is too long for an index
 }
+
+_FREE_SPACE = (
+    "Free space on the server's disk, or enlarge it. Replication slots without a reader fill it too: `SELECT "
+    "slot_name, active FROM pg_replication_slots`"
+)
+_END_SESSIONS = (
+    "End sessions that are not needed (`SELECT pid, usename, state FROM pg_stat_activity`), or raise max_connections, "
+    "or the connection limit of the role or the database"
+)
 
 
 @contextmanager
@@ -107,6 +121,21 @@ def statement_failure(err: psycopg.Error) -> ServerFailure:
     """Return the kind of the error of a statement."""
     state = err.sqlstate or ""
     return _BY_CLASS.get(state[:2]) or _BY_STATE.get(state, ServerFailure.OTHER)
+
+
+def resource_remedy(err: psycopg.Error) -> str:
+    """Return the sentence that helps against an error of the kind EXHAUSTED, without a full stop."""
+    reason = first_line(err)
+    match err.sqlstate:
+        case "53100":
+            return _FREE_SPACE
+        case "53200":
+            return "Give the server more memory, or lower its settings work_mem and max_connections"
+        case "53300":
+            return _END_SESSIONS
+        case None:  # a connection that could not be opened
+            return _FREE_SPACE if "No space left" in reason else _END_SESSIONS
+    return "Raise the limit of the server that the message names"
 
 
 def first_line(err: psycopg.Error) -> str:

@@ -6,13 +6,21 @@ from contextlib import contextmanager
 import psycopg
 
 from tussock.jobs.logical.quoting import quote_identifier
-from tussock.jobs.postgres.connection import ServerFailure, connect_failure, first_line, statement_failure
+from tussock.jobs.postgres.connection import (
+    ServerFailure,
+    connect_failure,
+    first_line,
+    resource_remedy,
+    statement_failure,
+)
 from tussock.jobs.sinks.base import BeatenError
 from tussock.statestore.errors import InputError, RetryableError
 
+_END_LOCKS = "Wait, or end that session (`SELECT pid, query FROM pg_stat_activity WHERE xact_start IS NOT NULL`)"
+
 
 class PostgresUnavailableError(RetryableError):
-    """The Postgres server cannot be reached, is starting or stopping, or lacks a resource now."""
+    """The Postgres server cannot be reached, or is starting or stopping."""
 
     place: str
     reason: str
@@ -21,6 +29,20 @@ class PostgresUnavailableError(RetryableError):
         return (
             f"{self.place} does not answer: {self.reason}. Nothing of this publish is visible there. Check the host, "
             "the port and the server, then run `tussock publish` again: it catches up in one step."
+        )
+
+
+class PostgresBusyError(RetryableError):
+    """The Postgres server lacks disk space, memory or connections now, or another session holds a lock."""
+
+    place: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} cannot take the rows now: {self.reason}. Nothing of this publish is visible there. "
+            f"{self.remedy}. Then run `tussock publish` again: it catches up in one step."
         )
 
 
@@ -122,6 +144,8 @@ def connection_error(place: str, err: psycopg.Error) -> InputError | RetryableEr
             return PostgresMissingError(place, reason)
         case ServerFailure.DENIED:
             return PostgresDeniedError(place, reason)
+        case ServerFailure.EXHAUSTED:
+            return PostgresBusyError(place, reason, resource_remedy(err))
     return PostgresUnavailableError(place, reason)
 
 
@@ -133,7 +157,9 @@ def _translated_error(place: str, schema: str, user: str, err: psycopg.Error) ->
         case ServerFailure.BEATEN:
             return BeatenError()
         case ServerFailure.LOCKED:
-            return PostgresUnavailableError(place, f"another session holds a lock ({reason})")
+            return PostgresBusyError(place, f"another session holds a lock ({reason})", _END_LOCKS)
+        case ServerFailure.EXHAUSTED:
+            return PostgresBusyError(place, reason, resource_remedy(err))
         case ServerFailure.DENIED:
             return PostgresDeniedError(place, reason, quote_identifier(schema), quote_identifier(user))
         case ServerFailure.MISSING:

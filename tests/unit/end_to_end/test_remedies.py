@@ -720,7 +720,13 @@ ELSEWHERE = {
         ("needs a Postgres server", "tests/unit/jobs/sources/test_postgres.py"),
     ),
     **dict.fromkeys(
-        ("DependentViewsError", "PostgresDeniedError", "PostgresMissingError", "PostgresUnavailableError"),
+        (
+            "DependentViewsError",
+            "PostgresBusyError",
+            "PostgresDeniedError",
+            "PostgresMissingError",
+            "PostgresUnavailableError",
+        ),
         ("needs a Postgres server", "tests/unit/jobs/sinks/test_postgres.py"),
     ),
     "CannotUndoError": ("needs two epochs", "tests/unit/jobs/driver/test_undo.py"),

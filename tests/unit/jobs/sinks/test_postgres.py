@@ -28,6 +28,7 @@ from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.kinds import open_place
 from tussock.jobs.sinks.outline import outline_of
 from tussock.jobs.sinks.postgres_errors import (
+    PostgresBusyError,
     PostgresDeniedError,
     PostgresMissingError,
     PostgresUnavailableError,
@@ -335,6 +336,10 @@ def test_each_trouble_has_a_message_whose_remedy_works(
         shop.publish()
     assert "secret" not in str(denied.value)
     server.execute("shop", str(denied.value).split("`")[1])
+    server.execute("shop", "ALTER ROLE tussock_user CONNECTION LIMIT 0")
+    with pytest.raises(PostgresBusyError, match=r"cannot take the rows now: .*too many connections.*limit of the role"):
+        shop.publish()
+    server.execute("shop", "ALTER ROLE tussock_user CONNECTION LIMIT -1")
     shop.publish()
     assert_equal(server, shop.model())
 
