@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -101,12 +100,6 @@ def apply_settings(connection: "psycopg.Connection[Any]", settings: Mapping[str,
     """Apply settings of the server to a connection. `is_local`: only to its transaction."""
     calls = ", ".join("set_config(%s, %s, %s)" for _ in settings)
     connection.execute(f"SELECT {calls}", [part for pair in settings.items() for part in (*pair, is_local)])
-
-
-def without_password(address: str) -> str:
-    """Return an address for messages."""
-    parts = urlsplit(address)
-    return address if parts.password is None else address.replace(f":{parts.password}@", "@", 1)
 
 
 def connect_failure(err: psycopg.Error) -> ServerFailure:

@@ -76,6 +76,9 @@ def _parse_uri(text: str) -> AirflowConnection:
     address = urlsplit(text)
     if not address.scheme or (match := _HOST_AND_PORT.fullmatch(address.netloc.rpartition("@")[2])) is None:
         raise ValueError
+    before, at, _ = f"{address.path}?{address.query}#{address.fragment}".partition("@")
+    if at and "=" not in before:  # a part of a password that is not escaped: the host would be the user
+        raise ValueError
     values = (match[1].strip("[]"), match[2], address.username, address.password, address.path.strip("/"))
     host, port, user, password, dbname = (unquote(value or "") for value in values)
     extra: Any = dict(parse_qsl(address.query, keep_blank_values=True))

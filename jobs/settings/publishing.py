@@ -4,7 +4,6 @@ A new kind is a struct here, its line in KINDS, and its file in `jobs/sinks/` wi
 Airflow imports this module whenever it parses DAG files, so it imports neither Spark nor Arrow.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from tussock.jobs.settings.redaction import has_password
 from tussock.jobs.settings.values import (
     CRON_OR_NONE,
     SPAN,
@@ -181,11 +181,6 @@ def _require_reachable(sink: DeltaSettings, file: str, key: str) -> None:
         raise PipelineError(file, f"{key}.deletion_vectors", "false", expected)
 
 
-def _password_in(to: str) -> bool:
-    """Return whether an address of libpq contains a password."""
-    return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
-
-
 KINDS: Mapping[str, type[PublishSettings]] = {
     "delta": DeltaSettings,
     "iceberg": IcebergSettings,
@@ -215,7 +210,7 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         if not isinstance(kind, str) or kind not in KINDS:
             raise PipelineError(file, f"{key}.kind", describe_value(kind), expected_kinds())
         sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
-        if isinstance(sink, PostgresSettings) and _password_in(sink.to):
+        if isinstance(sink, PostgresSettings) and has_password(sink.to):
             raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
         if isinstance(sink, KafkaSettings) and sink.registry and sink.format is not MessageFormat.UPSERT:
             raise PipelineError(file, f"{key}.registry", "a registry", 'format = "upsert". Envelopes are JSON')

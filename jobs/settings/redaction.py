@@ -61,6 +61,9 @@ _ADDRESS = re.compile(
     r"|(?P<encoded>\b[A-Za-z][\w+.-]{0,30}%3[Aa]%2[Ff]%2[Ff][^\s/:'\"<>%]{0,200}%3[Aa])"
     r"(?:(?!%40)[^\s'\"<>&]){1,500}(?=%40)"  # in a parameter of another address
 )
+#: An address that is no part of a text. So digits and a slash after the user are no port if an `@` follows.
+_LONE_ADDRESS = re.compile(r"(?P<keep>^\s*[A-Za-z][\w+.-]*://[^\s/:@?]*:)[^\s?]*(?=@)")
+_PASSWORD_SETTING = re.compile(r"password\s*=", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"(?P<keep>(?:[?&;]|&amp;)(?:X-(?:Amz|Goog|Oss|Cos)-(?:Signature|Credential|Security-Token)|(?:q-)?Signature"
     r"|(?:AWS|OSS)AccessKeyId|GoogleAccessId|security-token|sig|token|auth)=)[^\s&'\"<>]+",
@@ -150,6 +153,19 @@ def without_secrets(text: str) -> str:
         if any(word in lower for word in places.words):
             text = places.pattern.sub(places.hide, text)
     return _hide_named(text) if any(word in lower for word in _WORDS_OF_NAMES) else text
+
+
+def has_password(address: str) -> bool:
+    """Return whether an address, as a URL or as `key=value` pairs, contains a password.
+
+    Also one with a slash or a question mark that should have been escaped, which libraries read as a host.
+    """
+    return any(pattern.search(address) for pattern in (_LONE_ADDRESS, _ADDRESS, _PASSWORD_SETTING))
+
+
+def without_password(address: str) -> str:
+    """Return an address for messages. It hides more than `without_secrets`, since no other text is around it."""
+    return without_secrets(_LONE_ADDRESS.sub(rf"\g<keep>{HIDDEN}", address))
 
 
 @lru_cache(maxsize=4096)

@@ -32,10 +32,10 @@ from tussock.jobs.postgres.connection import (
     SESSION,
     apply_settings,
     open_connection,
-    without_password,
 )
 from tussock.jobs.settings.connections import CONNECTION_PARTS, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
+from tussock.jobs.settings.redaction import without_password
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.jobs.sinks.postgres_errors import (

@@ -22,7 +22,6 @@ PARSERS = {
     "jobs/sources/spark_paths.py": "paths that Spark reports",
     "jobs/sources/object_gateway.py": "requests of Hadoop's client",
     "jobs/sinks/delta_located.py": "paths in the log of an own Delta table",
-    "jobs/postgres/connection.py": "addresses of servers",
     "jobs/delta/location.py": "URLs for the deltalake package",
     "jobs/settings/connections.py": "addresses of Airflow's connections",
     "jobs/sources/errors.py": "commands that errors print",

@@ -42,7 +42,13 @@ def test_both_forms_of_a_connection_have_its_parts(
     assert read_connection("shop") == expected
 
 
-@pytest.mark.parametrize("text", ["", f'{{"password": "{SECRET}"', SECRET, f"x://a:{QUOTED}@h:x", '{"extra": "[]"}'])
+#: A part of the password is read as a database or as an extra, and reaches messages.
+UNESCAPED = [f"x://a:{part}{QUOTED}@h/db" for part in ("1/", "1?", "1#", "p/", "p?")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", f'{{"password": "{SECRET}"', SECRET, f"x://a:{QUOTED}@h:x", '{"extra": "[]"}', *UNESCAPED]
+)
 def test_an_unreadable_connection_is_refused_without_its_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", text)
     with pytest.raises(UnreadableConnectionError, match="set AIRFLOW_CONN_SHOP to its URI or its JSON") as refused:

@@ -164,6 +164,10 @@ MISTAKES = {
         MINIMAL + '[publish]\nkind = "postgres"\nto = "postgresql://me:secret@db/shop"',
         "publish.to: found a password, expected an address without one. Set PGPASSWORD or PGPASSFILE",
     ),
+    "a password that is not escaped": (
+        MINIMAL + '[publish]\nkind = "postgres"\nto = "postgresql://me:se/cret@db/shop"',
+        "publish.to: found a password, expected an address without one. Set PGPASSWORD or PGPASSFILE",
+    ),
     "two sinks of one name": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "u"',
         "publish: found two sinks named 'delta', expected another `name` for each sink",

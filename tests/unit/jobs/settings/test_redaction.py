@@ -18,7 +18,7 @@ from tussock.jobs import submitted
 from tussock.jobs.driver.run_record import last_run, record_failure, recorded_run
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.logs import RedactingFormatter
-from tussock.jobs.settings.redaction import HIDDEN, without_secrets
+from tussock.jobs.settings.redaction import HIDDEN, has_password, without_password, without_secrets
 from tussock.statestore.errors import InputError
 
 CASES = Path(__file__).parent / "cases"
@@ -53,6 +53,36 @@ SHOWN = {
 
 def _texts() -> list[str]:
     return [text for texts in yaml.safe_load((CASES / "credentials.yaml").read_text()).values() for text in texts]
+
+
+ADDRESSES = {
+    "postgresql://u:<W>@h/db": "postgresql://u:***@h/db",
+    "postgresql://u:<W>/ss@h/db": "postgresql://u:***@h/db",
+    "postgresql://u:12/<W>@h/db": "postgresql://u:***@h/db",
+    "postgresql://u:<W>?ss@h/db": "postgresql://u:***@h/db",
+    "postgresql://u:<W>@ss@h/db": "postgresql://u:***@h/db",
+    "postgresql://u@h/db?password=<W>": "postgresql://u@h/db?password=***",
+    "host=h password = <W>": "host=h password = ***",
+}
+NO_PASSWORD = (
+    "postgresql://u@h:5432/db?options=a@b",
+    "postgresql://h:5432,h2:5433/db?user=u@example.org",
+    "postgresql:///db?host=/tmp&application_name=a:b@c",
+    "host=h user=u passfile=/run/pass",
+    "airflow:reporting",
+)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_each_address_with_a_password_is_recognised_and_shown_without_it(address: str) -> None:
+    assert has_password(address.replace("<W>", WORD))
+    assert without_password(address.replace("<W>", WORD)) == ADDRESSES[address]
+
+
+@pytest.mark.parametrize("address", NO_PASSWORD)
+def test_an_address_without_a_password_stays(address: str) -> None:
+    assert not has_password(address)
+    assert without_password(address) == address
 
 
 HARMLESS: list[str] = yaml.safe_load((CASES / "no_credentials.yaml").read_text())
