@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tussock.jobs.logical.errors import sql_error
+from tussock.jobs.logical.errors import SqlError, sql_error
 from tussock.jobs.logical.source_text import SourceText
 
 _LINE_COMMENT = r"--(?:\\\n|\\(?!\n)|[^\n\\])*(?=\n|\Z)"
@@ -87,6 +87,19 @@ def tokens_of(source: SourceText) -> list[Token]:
         elif kind not in ("space", "line_comment"):
             tokens.append(Token(kind, match[0], match.start(), match.end()))
     return tokens
+
+
+def enclose_condition(condition: str) -> str:
+    """A condition in parentheses, to follow WHERE. It may end with a comment.
+
+    A single word gets two pairs: Spark reads `FROM v WHERE (c)` as v by the name `WHERE`, with the column `c`, and so
+    reads all rows of a relation with one column.
+    """
+    try:
+        is_one_word = len(tokens_of(SourceText(condition))) == 1
+    except SqlError:  # such as an open quote; Spark reports it with the statement
+        is_one_word = False
+    return f"(({condition}\n))" if is_one_word else f"({condition}\n)"
 
 
 def statement_spans(source: SourceText) -> Iterator[tuple[int, int]]:

@@ -24,11 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import sql_name
-from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.logical.tokens import enclose_condition
 from tussock.jobs.quality.expectations import ROWS, Duplicates, IgnoredRows, Needs, Number, RowRule, find_needs
 from tussock.jobs.quality.suite import Suite, relation_of
 from tussock.jobs.quality.text import item_text
@@ -146,9 +144,7 @@ def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str,
     """Yield the hidden views of some measures: (name, SELECT)."""
     name, condition = sql_name(view.name), measures.condition
     rows = f"FROM {name}"
-    meets = f"({condition}\n)"  # the line ends here, because the condition may end with a comment
-    if _is_one_word(condition):
-        meets = f"({meets})"  # Spark reads `FROM v WHERE (c)` as the view by the name `WHERE`, with the column `c`
+    meets = enclose_condition(condition)
     where = f" WHERE {meets}" if condition else ""
     columns = ", ".join(f"{sql} AS {quote_name(number.column)}" for number, sql in measures.numbers.items())
     yield numbers_view(view.name, condition), f"SELECT {columns} {rows}{where}"
@@ -169,13 +165,6 @@ def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str,
         yield failing_view(view.name, condition), f"SELECT *, {flags} {rows} WHERE {also}({fails})"
     for query in measures.queries:
         yield unexpected_view(view.name, query), query.replace("{batch}", name)
-
-
-def _is_one_word(condition: str) -> bool:
-    try:
-        return sum(1 for _ in tokens_of(SourceText(condition))) == 1
-    except SqlError:  # such as an open quote; Spark reports it with the statement
-        return False
 
 
 def _repeated_select(rows: str, meets: str, condition: str, duplicates: Duplicates) -> str:

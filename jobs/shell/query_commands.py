@@ -237,6 +237,7 @@ def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[st
     """Write the rows of a relation that satisfy a condition of the chosen dialect."""
     from tussock.jobs.logical.quoting import quote_identifier, quote_name
     from tussock.jobs.logical.relation_names import sql_name
+    from tussock.jobs.logical.tokens import enclose_condition
     from tussock.jobs.reading.moment import moment_of
 
     name = quote_identifier if chosen.duckdb else quote_name
@@ -244,8 +245,7 @@ def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[st
     relation = (
         ".".join(map(quote_identifier, chosen.relation.split("."))) if chosen.duckdb else sql_name(chosen.relation)
     )
-    # Two pairs of parentheses: Spark reads `FROM v WHERE (c)` as v by the name `WHERE`, with the column `c`.
-    sql = f"SELECT {names} FROM {relation} WHERE (({chosen.where}\n))"
+    sql = f"SELECT {names} FROM {relation} WHERE {enclose_condition(chosen.where)}"
     if chosen.duckdb:
         _write_answer_of_duckdb(chosen, meta, sql)
         return

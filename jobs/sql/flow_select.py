@@ -13,6 +13,7 @@ from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import enclose_condition
 from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, WrittenColumn, every_column
 
 START_AT, END_AT = "__START_AT", "__END_AT"
@@ -183,7 +184,8 @@ class _Flow:
             truncates = self._text(flow.truncate_when)
             conditions.append(f"NOT coalesce({truncates}, false)")
             if flow.scd_type == 1:
-                newest = f"SELECT max({sequence}) FROM {relation} WHERE {truncates}"
+                where = enclose_condition(self._written(flow.truncate_when))
+                newest = f"SELECT max({sequence}) FROM {relation} WHERE {where}"
                 conditions.append(f"coalesce({sequence} >= ({newest}), true)")
         return (
             f"SELECT {_list_columns(selected)}, {sequence} AS {_SEQUENCE}, {deletes} AS {_DELETES}\n"
@@ -191,7 +193,10 @@ class _Flow:
         )
 
     def _text(self, span: TextSpan) -> str:
-        return f"({self.source.text[span.begin : span.end]})"
+        return f"({self._written(span)})"
+
+    def _written(self, span: TextSpan) -> str:
+        return self.source.text[span.begin : span.end]
 
     # --- columns ------------------------------------------------------------------------------------------------------
 

@@ -275,6 +275,25 @@ def test_a_late_change_sends_only_the_intervals_of_its_key(tmp_path: Path, targe
     assert {name: counts.rows_out for name, counts in summary.rows.items()}["history"] == 3
 
 
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_column_is_the_condition_of_deletes_and_truncations(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    relation = relation_of_ddl(1, "marked (id bigint, at int, deleted boolean, emptied boolean)")
+    fields = tuple(Field(c.name, c.type) for c in relation.columns)
+    target = Binder(spark, (relation,), "UTC", ("parquet",)).bind(
+        "CREATE FLOW f AS AUTO CDC INTO t FROM marked KEYS (id) APPLY AS DELETE WHEN deleted "
+        f"APPLY AS TRUNCATE WHEN emptied SEQUENCE BY at COLUMNS (id) STORED AS SCD TYPE {scd}"
+    )
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    append(meta, CreateSource("marked", "parquet", fields, {"path": str(folder)}), target)
+    changes = [(1, 1, False, None), (None, 2, None, True), (2, 3, None, None), (3, 3, None, None), (3, 4, True, False)]
+    folder.mkdir()
+    kinds = (pa.int64(), pa.int32(), pa.bool_(), pa.bool_())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*changes, strict=True), kinds, strict=True)]
+    pq.write_table(pa.table(columns, names=[f.name for f in fields]), folder / "a.parquet")
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "t") == ([(2,)] if scd == 1 else [(1, 1, 2), (2, 3, None), (3, 3, 4)])
+
+
 HEAD = "CREATE FLOW f AS AUTO CDC INTO t FROM"
 
 
