@@ -6,7 +6,8 @@
 A publish is one transaction under an advisory lock of the schema, so two publishers take turns. The epoch's row and
 those of its tables are part of it: a publish that is killed, or whose answer is lost, is either visible or not.
 
-    changes     COPY into a temporary table, then DELETE by key and INSERT
+    changes     COPY into a temporary table, then UPDATE by key, and INSERT of the rows that no UPDATE met. Tables leave
+                room in each page, so that a row changes within its page, and the index does not change with it
     all rows    COPY into a table beside the other one. At the end of the transaction it replaces a table with other
                 columns; if the columns are the same, its rows replace the rows, so that grants and views stay
 
@@ -14,7 +15,7 @@ Rows are converted a whole column at a time (postgres_rows.py).
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -54,6 +55,7 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS {epochs} (epoch bigint PRIMARY KEY, digest text NOT NULL,"
     " published_at timestamptz NOT NULL DEFAULT now())",
 )
+_FILLED_PERCENT = 90  # of a page; the rest is for changed rows, so that the server adds no entry to an index (HOT)
 _NULLS_ARE_EQUAL = 150_000  # the first server version whose unique indexes can treat NULL as one value
 
 
@@ -218,14 +220,13 @@ class PostgresSink:
         if not (difference.only_new or self.key):
             return None
         with self._in_part():
-            removed = 0
-            if not difference.only_new:
-                keys = pa.concat_tables([difference.removed, difference.written.select(list(self.key))])
-                removed = self._delete_keys(keys)
-            elif any(map(any, _null_patterns(difference.written.select(list(self.key))))):
-                self._allow_null()
-            self._copy_into(self._table, difference.written.to_reader())
-            return self._record(epoch, known.rows + difference.written.num_rows - removed)
+            if difference.only_new:
+                if any(map(any, _null_patterns(difference.written.select(list(self.key))))):
+                    self._allow_null()
+                more = self._copy_into(self._table, difference.written.to_reader())
+            else:
+                more = self._write_by_key(difference.written) - self._delete_keys(difference.removed)
+            return self._record(epoch, known.rows + more)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink."""
@@ -337,7 +338,8 @@ class PostgresSink:
         columns = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in self._columns
         )
-        self._place.run("CREATE TABLE {} ({})", table, columns)
+        room = sql.SQL(f" WITH (fillfactor = {_FILLED_PERCENT})" if self.key else "")
+        self._place.run("CREATE TABLE {} ({}){}", table, columns, room)
         self._place.run("COMMENT ON TABLE {} IS {}", table, sql.Literal(self._outline.comment or None))
         for (column, _), comment in zip(self._columns, self._outline.comments, strict=False):
             if comment:
@@ -411,29 +413,57 @@ class PostgresSink:
 
     def _delete_keys(self, keys: pa.Table) -> int:
         """Delete the rows with these keys; returns their number. Each pattern of NULLs is one DELETE by index."""
-        if keys.num_rows == 0:
+        delete = "DELETE FROM {table} t USING {stage} s WHERE {same}"
+        return sum(self._for_patterns("_tussock_keys", keys, delete)) if keys.num_rows else 0
+
+    def _write_by_key(self, rows: pa.Table) -> int:
+        """Replace the rows with the keys of these, and insert the others. Returns the number of inserted rows."""
+        if rows.num_rows == 0:
             return 0
-        stage = sql.Identifier("pg_temp", "_tussock_keys")
-        self._place.run("DROP TABLE IF EXISTS {}", stage)
-        kinds = dict(self._columns)
-        columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kinds[name])) for name in self.key
+        columns = sql.SQL(", ").join(sql.Identifier(name) for name, _ in self._columns)
+        values = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(name)) for name, _ in self._columns)
+        update = (
+            "WITH updated AS (UPDATE {table} t SET ({columns}) = ROW({values}) FROM {stage} s WHERE {same}"
+            " RETURNING s.ctid AS place) DELETE FROM {stage} WHERE ctid IN (SELECT place FROM updated)"
         )
-        self._place.run("CREATE TEMPORARY TABLE _tussock_keys ({}) ON COMMIT DROP", columns)
-        self._copy_into(stage, keys.to_reader())
+        updated = sum(self._for_patterns("_tussock_rows", rows, update, columns=columns, values=values))
+        inserted: int = rows.num_rows - updated
+        if inserted:
+            stage = sql.Identifier("pg_temp", "_tussock_rows")
+            self._place.run("INSERT INTO {} ({}) SELECT {} FROM {}", self._table, columns, columns, stage)
+        return inserted
+
+    def _for_patterns(self, name: str, rows: pa.Table, text: str, **parts: sql.Composable) -> Iterator[int]:
+        """Copy rows into a temporary table, and run a statement for each pattern of NULLs in their keys.
+
+        Args:
+            name: of the temporary table.
+            rows: (rows, some columns of this table with its key).
+            text: with `{table}`, `{stage}`, `{same}` (the condition that a row has the key of a copied one), and the
+                names of `parts`.
+
+        Yields the number of rows that a statement changed.
+        """
+        stage, kinds = sql.Identifier("pg_temp", name), dict(self._columns)
+        columns = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kinds[column])) for column in rows.column_names
+        )
+        self._place.run("DROP TABLE IF EXISTS {}", stage)
+        self._place.run("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP", sql.Identifier(name), columns)
+        self._copy_into(stage, rows.to_reader())
         self._place.run("ANALYZE {}", stage)
-        patterns = _null_patterns(keys)
+        patterns = _null_patterns(rows.select(list(self.key)))
         if any(any(pattern) for pattern in patterns):
             self._allow_null()
-        return sum(self._delete_pattern(stage, pattern) for pattern in patterns)
-
-    def _delete_pattern(self, stage: sql.Identifier, pattern: Sequence[bool]) -> int:
-        parts = []
-        for name, is_null in zip(self.key, pattern, strict=True):
-            column = sql.Identifier(name)
-            form = "t.{0} IS NULL AND s.{0} IS NULL" if is_null else "t.{0} = s.{0}"
-            parts.append(sql.SQL(form).format(column))
-        return self._place.run("DELETE FROM {} t USING {} s WHERE {}", self._table, stage, sql.SQL(" AND ").join(parts))
+        for pattern in patterns:
+            same = sql.SQL(" AND ").join(
+                sql.SQL("t.{0} IS NULL AND s.{0} IS NULL" if is_null else "t.{0} = s.{0}").format(
+                    sql.Identifier(column)
+                )
+                for column, is_null in zip(self.key, pattern, strict=True)
+            )
+            statement = sql.SQL(text).format(table=self._table, stage=stage, same=same, **parts)
+            yield self._place.connection.execute(statement).rowcount
 
     def _copy_into(self, table: sql.Identifier, rows: pa.RecordBatchReader) -> int:
         names = sql.SQL(", ").join(map(sql.Identifier, rows.schema.names))

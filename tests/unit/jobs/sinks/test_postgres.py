@@ -102,6 +102,16 @@ def as_tuples(rows: pa.Table) -> Rows:
     return in_order(list(zip(*(column.to_pylist() for column in rows.columns), strict=True)))
 
 
+def test_changed_rows_stay_in_their_page_so_that_the_index_does_not_grow(server: PostgresServer, shop: Shop) -> None:
+    sizes = list[Any]()
+    for name, step in (("first", 1), *((f"later {n}", 20) for n in range(8))):
+        shop._insert("orders", ORDERS, [order(key, name) for key in range(0, 2_000, step)])
+        shop.commit()
+        shop.publish()
+        sizes.append(server.read("shop", "SELECT pg_indexes_size('orders'), pg_relation_size('orders')"))
+    assert sizes[-1] == sizes[0]
+
+
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 101))])
 def test_each_table_equals_its_relation_at_every_epoch(server: PostgresServer, tmp_path: Path, seed: int) -> None:
     shop = shop_on(server, tmp_path, seed)
