@@ -19,7 +19,8 @@ _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _HEXADECIMAL = r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[dDfF]?"
 _MAX_FLOAT_SCALE = 20  # beyond it, digits that Java 17 prints differently could be visible
 _OTHER_DIGITS = "".join(chr(c) for c in range(0x80, 0x10000) if unicodedata.decimal(chr(c), None) is not None)
-_LAST_EXACT_INTEGER = "9007199254740992::DOUBLE"
+_LAST_EXACT_INTEGER = 2**53
+_WHOLE_NUMBER = "decimal(38,0)"
 _FLOAT_OVERFLOW = "3.4028235677973366e38::DOUBLE"  # 2^128 - 2^103
 
 _Cast = Callable[[Call, str], str]
@@ -113,13 +114,18 @@ def _decimal_to_float(call: Call, sql: str) -> str:
 def _float_to_decimal(call: Call, sql: str) -> str:
     """Convert the shortest text that represents the double, as Spark does.
 
-    From 2^53 on, Java 17 may choose another text, so values that may fit raise there. NaN and infinities are NULL, also
-    in ANSI mode.
+    From 2^53 on, versions of Java choose different texts, so a value that may fit raises if the shortest text is not
+    its exact value. Each version writes a text that is exact. NaN and infinities are NULL, also in ANSI mode.
     """
     wide, (precision, scale) = strict_cast(sql, "double"), decimal_of(call.type)
-    is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND abs({wide}) < 1e{precision - scale}"
-    great = f"WHEN {is_great} THEN error('doubles from 2^53 on as decimals are not supported')"
-    return f"CASE {great} WHEN isfinite({wide}) THEN {_plain_cast(call, strict_cast(wide, 'string'))} END"
+    text = strict_cast(wide, "string")
+    converted = _plain_cast(call, text)
+    if precision - scale < len(str(_LAST_EXACT_INTEGER)):  # all values that fit are smaller
+        return f"CASE WHEN isfinite({wide}) THEN {converted} END"
+    is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER}::DOUBLE AND abs({wide}) < 1e{precision - scale}"
+    exact, shortest = try_cast(f"TRY_CAST({wide} AS HUGEINT)", _WHOLE_NUMBER), try_cast(text, _WHOLE_NUMBER)
+    other = "error('doubles from 2^53 on whose shortest text is not exact are not supported as decimals')"
+    return f"CASE WHEN {is_great} AND {exact} <> {shortest} THEN {other} WHEN isfinite({wide}) THEN {converted} END"
 
 
 # From text -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_a_guarded_division_does_not_raise_in_a_filter(kernel: Kernel) -> None:
 
 
 def test_a_great_double_that_no_decimal_of_the_type_holds_is_null_to_try_cast(kernel: Kernel) -> None:
-    rows = pa.table({"c0": [2.0**53, -1e300, 12.5]})
+    rows = pa.table({"c0": [2.0**57, -1e300, 12.5]})
     small = call("Cast", column(0, "double"), type_name="decimal(10,2)", mode="TRY")
     assert kernel.project_columns(rows, [small], ["decimal(10,2)"])["c0"].to_pylist() == [None, None, Decimal("12.50")]
     large = call("Cast", column(0, "double"), type_name="decimal(20,2)", mode="TRY")
@@ -474,3 +475,43 @@ def test_rows_are_released_after_a_query(kernel: Kernel) -> None:
     before = pa.total_allocated_bytes()
     assert kernel.compute_columns("c0 + 1 AS a", pa.table({"c0": pa.array(np.arange(1_000_000))})).num_rows == 1_000_000
     assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+@pytest.mark.parametrize("mode", ["ANSI", "TRY"])
+@pytest.mark.parametrize(("precision", "scale"), [(16, 0), (18, 2), (38, 0), (38, 10)])
+def test_great_doubles_are_decimals_if_their_shortest_text_is_exact(
+    kernel: Kernel, mode: str, precision: int, scale: int
+) -> None:
+    """Each version of Java writes such a text. Of other values, the versions write different ones."""
+    chance = random.Random(5)
+    values = [2.0**53, 2.0**53 + 2, 1e16 - 2, 1e16, -1e17, 1e22, -7.5e18, float("nan"), float("inf"), None]
+    values += [float(chance.randrange(2**53, 10**16)) for _ in range(1000)]
+    fits = [v for v in values if v is None or not abs(v) < float("inf") or abs(v) < 10.0 ** (precision - scale)]
+    chosen, kind = values if mode == "TRY" else fits, f"decimal({precision},{scale})"
+    cast = call("Cast", column(0, "double"), type_name=kind, mode=mode)
+    found = kernel.project_columns(pa.table({"c0": pa.array(chosen, pa.float64())}), [cast], [kind])["c0"].to_pylist()
+    assert found == [Decimal(repr(v)) if v in fits and v is not None and abs(v) < 1e38 else None for v in chosen]
+    if precision == 38:
+        with pytest.raises(RowError, match="doubles from 2\\^53 on whose shortest text is not exact"):
+            kernel.project_columns(pa.table({"c0": [2.0**57]}), [cast], [kind])
+
+
+@pytest.mark.parametrize(
+    ("mode", "guarded", "value", "advice"),
+    [
+        ("ANSI", False, 2.0**40, "with try_…, CASE or a filter."),
+        ("ANSI", False, 2.0**57, "with CASE or a filter."),  # TRY_CAST raises too
+        ("TRY", False, 2.0**57, "with CASE or a filter."),
+        ("ANSI", True, 2.0**40, "with CASE or a filter."),  # raised within a TRY_CAST
+    ],
+)
+def test_the_advice_for_a_row_names_no_function_that_is_there(
+    kernel: Kernel, mode: str, guarded: bool, value: float, advice: str
+) -> None:
+    kind = "decimal(10,0)" if value < 2.0**53 else "decimal(20,0)"
+    cast: Expr = call("Cast", column(0, "double"), type_name=kind, mode=mode)
+    if guarded:
+        cast = call("Cast", cast, type_name="int", mode="TRY")
+    with pytest.raises(RowError) as raised:
+        kernel.project_columns(pa.table({"c0": [value]}), [cast], [cast.type])
+    assert str(raised.value).endswith(f"Correct the row, or write the expression {advice}")
