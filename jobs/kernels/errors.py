@@ -1,7 +1,11 @@
 """Errors of kernels: refused expressions, and errors on rows."""
 
+import re
+
 from tussock.jobs.logical.nodes import Place
 from tussock.statestore.errors import InputError, TussockError
+
+_TRY = re.compile(r"\btry_", re.IGNORECASE)
 
 
 class UnsupportedExpressionError(InputError):
@@ -30,9 +34,12 @@ class RowError(InputError):
     expression: int = 0
 
     def __str__(self) -> str:
+        # A try_ function that is there already, or one around a value that no kernel computes, would raise again.
+        is_guarded = _TRY.search(self.text) is not None or "not supported" in self.reason
+        guard = "CASE or a filter" if is_guarded else "try_…, CASE or a filter"
         return (
             f"expression {self.text} raised on row {self.row} of its input: {self.reason}. "
-            "Correct the row, or write the expression with try_…, CASE or a filter."
+            f"Correct the row, or write the expression with {guard}."
         )
 
 
