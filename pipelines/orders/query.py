@@ -39,9 +39,9 @@ def ask_spark(tables: Path) -> list[tuple[object, ...]]:
         spark.read.format("delta").load(str(tables / "delta" / "orders_by_day")).createOrReplaceTempView(
             "orders_by_day"
         )
-        answer = spark.sql(QUERY)
-        answer.show()
-        return [tuple(row) for row in answer.collect()]
+        answer = spark.sql(QUERY).toArrow()  # computed once: `show` and `collect` would each run the query
+    print(duckdb.from_arrow(answer))
+    return duckdb.from_arrow(answer).fetchall()
 
 
 def main() -> None:
