@@ -158,10 +158,12 @@ def _take_apart(
     paths = "[" + ", ".join(_quote("/" + f.name.replace("~", "~0").replace("/", "~1")) for f in fields) + "]"
     message = "json_type({0}, '/schema') IS NOT NULL AND json_type({0}, '/payload') IS NOT NULL"
     payload = f"CASE WHEN {message} THEN {{0}} -> '/payload' ELSE {{0}} END"
+    of_key = f"CASE WHEN {message} THEN {{0}} -> '/schema' END".format("kj")  # else the key has a column `schema`
     query = f"""
         WITH parsed AS (SELECT n, v, TRY_CAST(v AS JSON) AS j, TRY_CAST(k AS JSON) AS kj FROM given),
         parts AS (
-          SELECT n, v, j -> '/schema' AS s, {payload.format("j")} AS p, {payload.format("kj")} AS kp FROM parsed),
+          SELECT n, v, coalesce(j -> '/schema', {of_key}) AS s, {payload.format("j")} AS p,
+            {payload.format("kj")} AS kp FROM parsed),
         named AS (
           SELECT *, CASE WHEN p ->> '/op' IS NOT NULL THEN p ->> '/op'
             WHEN (p IS NULL AND v IS NULL OR json_type(p) = 'NULL') AND json_type(kp) = 'OBJECT' THEN 'd' END AS op
@@ -174,8 +176,8 @@ def _take_apart(
           v IS NOT NULL AND trim(v) <> '' AND p IS NULL AS is_broken,
           json_type(image) = 'OBJECT' AS has_image, json_type(image) = 'VARCHAR' AS is_text,
           json_extract_string(image, {paths}) AS texts, json_type(image, {paths}) AS kinds,
-          json_extract_string(before, {paths}) AS texts_before,
-          json_extract_string(kp, {paths}) AS texts_of_key
+          json_extract_string(before, {paths}) AS texts_before, json_type(before, {paths}) AS kinds_before,
+          json_extract_string(kp, {paths}) AS texts_of_key, json_type(kp, {paths}) AS kinds_of_key
         FROM images ORDER BY n"""
     messages = pa.table({"n": pa.array(range(len(values)), pa.int64()), "v": values, "k": keys})
     duck.register("given", messages)
@@ -235,6 +237,8 @@ _schemas = decoder_of(_SchemaPart | None)
 def _types_in_schema(text: str | None) -> dict[str, _SchemaPart] | None:
     """The types of a row's columns in the schema of an envelope, by the column's name; empty without a schema.
 
+    A tombstone has only the schema of its key, whose fields are the columns.
+
     None if it is no schema of Kafka Connect.
     """
     try:
@@ -242,8 +246,8 @@ def _types_in_schema(text: str | None) -> dict[str, _SchemaPart] | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     fields = () if schema is None else schema.fields or ()
-    after = next((f for f in fields if f.field == "after"), None)
-    return {} if after is None else {f.field: f for f in after.fields or () if f.field is not None}
+    row = next((f.fields for f in fields if f.field == "after" and f.fields is not None), fields)
+    return {f.field: f for f in row if f.field is not None}
 
 
 def _columns_of_schema(
@@ -268,14 +272,16 @@ def _columns_of_schema(
     for c, field in enumerate(fields):
         texts, kinds = (_element(taken[name], c) for name in ("texts", "kinds"))
         omitted = pc.is_in(texts, omitted_texts)
-        before = _element(taken["texts_before"], c)
+        before, kinds_before = (_element(taken[f"{name}_before"], c) for name in ("texts", "kinds"))
         known = pc.invert(pc.is_in(before, omitted_texts))  # Oracle omits large values there too
         texts = pc.if_else(omitted, pc.if_else(known, before, pa.scalar(None, pa.string())), texts)
+        kinds = pc.if_else(omitted, kinds_before, kinds)
         still = pc.and_(omitted, texts.is_null())
         omits = f"column {field.name!r} was not changed, so Debezium omits its value: set REPLICA IDENTITY FULL"
         reasons.append(_reason_if(still, omits))
         if c in key:
-            texts = pc.coalesce(texts, _element(taken["texts_of_key"], c))
+            of_key, kinds_of_key = (_element(taken[f"{name}_of_key"], c) for name in ("texts", "kinds"))
+            texts, kinds = pc.coalesce(texts, of_key), pc.if_else(texts.is_valid(), kinds, kinds_of_key)
         else:  # the row of a deletion has no meaning but its key
             texts = pc.if_else(is_deletion, pa.scalar(None, pa.string()), texts)
         values = decoder.decode_column(c, field.type, texts, kinds, named.get(field.name))

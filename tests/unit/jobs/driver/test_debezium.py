@@ -83,6 +83,32 @@ def test_a_tombstone_and_a_deletion_without_a_before_image_take_the_key_of_the_m
     assert shown(found) == [(1, None, True), (2, None, True), (3, None, True), (4, None, True), (5, "y", False)]
 
 
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_the_key_of_a_message_is_decoded_like_the_row(has_schema: bool) -> None:
+    """A time in milliseconds and a decimal in base64; a column `schema` of the key is no schema."""
+    fields = (Field("id", "decimal(10,2)"), Field("at", "timestamp_ntz"), Field("schema", "string"))
+    types: list[dict[str, object]] = [
+        {"field": "id", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "1"}},
+        {"field": "at", "name": "io.debezium.time.Timestamp"},
+        {"field": "schema", "type": "string"},
+    ]
+    row = {"id": base64.b64encode(b"\x30\x39").decode(), "at": 1_700_000_000_000, "schema": "public"}
+
+    def message(payload: object, *fields: object) -> object:
+        return {"schema": {"type": "struct", "fields": fields}, "payload": payload} if has_schema else payload
+
+    key = message(row, *types)
+    envelopes = [envelope("c", None, row), envelope("d")]
+    of_row = {"field": "after", "fields": types}
+    values = [*(message(value, {"field": "before"}, of_row) for value in envelopes), None]
+    option = {} if has_schema else {"epoch_milliseconds": "at"}
+    source = CreateSource("t", "kafka", fields, topic(**option).options, keyed=KeyedBy((0, 1, 2)))
+    id = Decimal("1234.5") if has_schema else Decimal("123.45")  # without a schema, the scale is the declared one
+    expected = (id, datetime(2023, 11, 14, 22, 13, 20), "public")
+    found = changes_of(source, [(key, value) for value in values])
+    assert shown(found, fields) == [(*expected, False), (*expected, True), (*expected, True)]
+
+
 def test_messages_that_are_no_changes_go_to_the_rejects_with_their_text() -> None:
     source = topic(FEW, on_error="quarantine")
     messages: list[tuple[object, object]] = [
