@@ -226,7 +226,7 @@ class _Tally:
                     self._columns[name] += count
 
     def _add_samples(self, kind: DifferenceKind, mask: Mask, pairs: RowPairs) -> None:
-        places = np.flatnonzero(mask)[: self.wanted.samples - self.counts[kind]]
+        places = np.flatnonzero(mask)[: max(0, self.wanted.samples - self.counts[kind])]
         for place in places.tolist():
             sides = (("from", pairs.in_one, pairs.one), ("to", pairs.in_other, pairs.other))
             for side, is_there, rows in sides:

@@ -82,6 +82,20 @@ def test_two_stores_and_two_epochs_differ_as_their_rows_do(
         assert not one.diff(since=first, until=first).differs
 
 
+@pytest.mark.parametrize("samples", [0, 2])
+def test_no_more_samples_are_shown_than_wanted(tmp_path: Path, samples: int) -> None:
+    """Rows of a table without a key come in many parts."""
+    rng = random.Random(3)
+    one, other = (
+        store_of(tmp_path / name, (), [random_row(rng, 999) for _ in range(400)]) for name in ("one", "other")
+    )
+    with one, other:
+        (view,) = one.diff("t", other=other.meta.objects.uri, samples=samples).views
+    assert view.missing > 200
+    shown = Counter(view.samples.column("_difference").to_pylist())
+    assert shown == Counter({kind: samples for kind in ("missing", "added") if samples})
+
+
 def test_tables_with_other_keys_are_compared_as_bags_and_other_types_by_schema(tmp_path: Path) -> None:
     rows = [random_row(random.Random(1), 9)]
     one = store_of(tmp_path / "one", (0,), rows)
