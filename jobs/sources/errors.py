@@ -5,6 +5,7 @@ No row of a faulty file is processed; `barriers/source_holds.py` decides how the
 
 import re
 import shlex
+from collections.abc import Mapping
 
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.quoting import string_text
@@ -543,3 +544,10 @@ class BadOptionError(InputError):
 
     def __str__(self) -> str:
         return f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Omit it."
+
+
+def require_count(source: str, options: Mapping[str, str], option: str, most: int = 2**63 - 1) -> None:
+    """Require that an option, if it is given, is a whole number from 1 to `most`. Raises BadOptionError."""
+    text = options.get(option, "1")
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= most):
+        raise BadOptionError(source, option, text, f"expected a whole number from 1 to {most}")

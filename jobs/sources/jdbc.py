@@ -43,7 +43,7 @@ from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.base import OptionEffect, PinRequest, Pins
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN, MissingReferenceError, resolve_references
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
-from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.errors import BadOptionError, MissingOptionError, require_count
 from tussock.jobs.sources.files import RETAIN
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import CHANGES, WATERMARK, RecordKind
@@ -124,8 +124,7 @@ class JdbcTables(ParquetFiles):
         if (_TABLE in options) == (_QUERY in options):
             reason = f"a jdbc source needs the name of a table in {_TABLE}, or a SELECT in {_QUERY}, and not both"
             raise MissingOptionError(source.name, _TABLE, reason)
-        if KEEP in options and not (options[KEEP].isdecimal() and int(options[KEEP])):
-            raise BadOptionError(source.name, KEEP, options[KEEP], "expected the number of dumps to keep, such as '7'")
+        require_count(source.name, options, KEEP)
         bucket, name = split_bucket(options["path"])
         if bucket or literal_folder(options["path"], options) != f"/{name}":
             reason = (

@@ -37,7 +37,7 @@ from tussock.jobs.sources.base import (
     Pins,
     RowPlace,
 )
-from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, require_count
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT, OUTPUT_DDL, as_declared
 from tussock.jobs.sources.kafka_cluster import (
     CLIENT,
@@ -152,8 +152,7 @@ class KafkaTopics(UnchangingInput):
             reason = "expected 'error' (hold the source if an offset has no record) or 'ignore' (records may be lost)"
             raise BadOptionError(source.name, _MISSING_OFFSETS, options[_MISSING_OFFSETS], reason)
         for option in (_MAX_OFFSETS, _RECORD_BYTES):
-            if not options.get(option, "1").isdigit() or int(options.get(option, "1")) < 1:
-                raise BadOptionError(source.name, option, options[option], "expected a whole number of at least 1")
+            require_count(source.name, options, option)
         if (unknown := unknown_provider(source)) is not None:
             reason = f"Kafka's client cannot resolve ${{{unknown[1]}:…}}. {self.login}"
             raise BadOptionError(source.name, unknown[0], options[unknown[0]], reason)

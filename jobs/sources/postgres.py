@@ -41,7 +41,7 @@ from tussock.jobs.sources.base import (
     TimeZones,
 )
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN
-from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError, require_count
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import row_fields
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _PLAIN_COLUMN = re.compile(r"[a-z_][a-z0-9_]*")
-_DEFAULT_MAX_CHANGES = 1_000_000
+_DEFAULT_MAX_CHANGES, _MOST_MAX_CHANGES = 1_000_000, 2**31 - 1  # the server's function takes an integer
 _NO_COLUMN = "-"
 IDLE_BYTES = 16 << 20  # of log without changes of the tables, after which an epoch records the position: one segment
 
@@ -188,9 +188,7 @@ class PostgresTables(UnchangingInput):
         if _SLOT_NAME.fullmatch(options[SLOT]) is None:
             reason = "expected lower-case letters, digits and _, at most 63"
             raise BadOptionError(source.name, SLOT, options[SLOT], reason)
-        most = options.get(MAX_CHANGES, "1")
-        if not most.isdigit() or int(most) < 1:
-            raise BadOptionError(source.name, MAX_CHANGES, most, "expected a whole number of at least 1")
+        require_count(source.name, options, MAX_CHANGES, _MOST_MAX_CHANGES)
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         """Return the declared columns. Compares them with the table; changes nothing in the database."""

@@ -169,7 +169,7 @@ def test_a_watermark_reads_only_changed_rows(spark: SparkSession, tmp_path: Path
             BadOptionError,
             "no column",
         ),
-        ("delete_limit '50%'", "keep_dumps 'all'", BadOptionError, "number of dumps"),
+        ("delete_limit '50%'", "keep_dumps 'all'", BadOptionError, "whole number"),
         ("dbtable 'customers',", "dbtable 'customers', password '${env:NO_SUCH}',", DatabaseReadError, "NO_SUCH"),
         ("PRIMARY KEY (id)", "PRIMARY KEY (ids)", SqlError, "ids"),
     ],

@@ -365,6 +365,8 @@ def changed(source: CreateSource, **options: str) -> CreateSource:
         ({"host": "/nowhere"}, SourceAwayError, "does not answer"),
         ({"slot": "Bad slot"}, BadOptionError, "lower-case"),
         ({"max_changes": "0"}, BadOptionError, "max_changes"),
+        ({"max_changes": "²"}, BadOptionError, "a whole number from 1 to 2147483647"),
+        ({"max_changes": "3000000000"}, BadOptionError, "a whole number from 1 to 2147483647"),
         ({"changes": "upsert"}, BadOptionError, "changes"),
         ({"path": "/a"}, BadOptionError, "path"),
     ],
