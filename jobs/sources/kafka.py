@@ -167,7 +167,9 @@ class KafkaTopics(UnchangingInput):
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         require_module(source, spark(), _PACKAGE)
-        _require_every_record(source, partitions_now(source), exists=False)
+        now = partitions_now(source)
+        _require_every_record(source, now, exists=False)
+        _waiting_ranges(source, (), now)  # refuses offsets to start from that no partition has
         return source.fields or _columns_of(source)
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
@@ -329,7 +331,7 @@ def _waiting_ranges(
 ) -> list[PinnedOffsets]:
     """Return the waiting offsets of each partition. A new partition is pinned even if empty, which fixes its number.
 
-    Raises LostOffsetsError.
+    Raises LostOffsetsError, BadOptionError.
     """
     known = {(o.topic, o.partition): o for o in before}
     number = 1 + max((o.number for o in before), default=-1)
@@ -363,13 +365,23 @@ def _pinned_range(source: CreateSource, offsets: Offsets, origin: int) -> Pinned
 
 
 def _first_offset(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
-    """Return the first offset to read. If the source has read before, a new partition is read from its first record."""
+    """Return the first offset to read. If the source has read before, a new partition is read from its first record.
+
+    Raises BadOptionError for an offset after the end, as Spark does: its record would be missing in the next epoch.
+    """
     starting = starting_offsets(source)
     if not is_new:
         return there.first
     if isinstance(starting, str):
         return there.end if starting == "latest" else there.first
     offset = starting.get(there.topic, {}).get(str(there.partition), -2)
+    if offset > there.end:
+        reason = (
+            f"partition {there.topic}-{there.partition} ends before offset {there.end}, and {offset} is given; "
+            f"expected -2 (earliest), -1 (latest), or an offset up to {there.end}. The option belongs to CREATE "
+            "SOURCE, so a source that exists must be dropped and created again"
+        )
+        raise BadOptionError(source.name, "startingOffsets", source.options["startingOffsets"], reason)
     return {-2: there.first, -1: there.end}.get(offset, offset)
 
 

@@ -75,6 +75,21 @@ def test_a_new_source_begins_at_its_starting_offsets(starting: str, expected: li
     assert pinned(_waiting_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
 
 
+def test_starting_offsets_after_the_end_are_refused_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark reports such a start as a loss of data in the first batch that finds the end."""
+    monkeypatch.setattr("tussock.jobs.sources.kafka.partitions_now", lambda source, again=False: now((3, 9), (0, 4)))
+    monkeypatch.setattr("tussock.jobs.sources.kafka.require_module", lambda *_: None)
+    late, last = (source(startingOffsets=f'{{"t": {{"0": {offset}}}}}') for offset in (10, 9))
+    for action in (
+        lambda s: READER.describe(s, lambda: None),
+        lambda s: READER.pin(s, None, PinRequest(), None),
+        lambda s: READER.waiting(s, None),
+    ):
+        with pytest.raises(BadOptionError, match=r"partition t-0 ends before offset 9, and 10 is given.* up to 9"):
+            action(late)
+        action(last)
+
+
 @pytest.mark.parametrize(
     ("pieces", "gap"),
     [
