@@ -27,6 +27,7 @@ from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, tak
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan, plan_epoch
 from tussock.jobs.barriers.follow import plan_followed
 from tussock.jobs.barriers.moment import ALL, Wish
+from tussock.jobs.barriers.undo import CannotUndoError
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.levels import LevelResults, in_order, run_levels, with_names
 from tussock.jobs.driver.runner import LevelRunner
@@ -232,7 +233,14 @@ class Train:
         seconds: dict[str, float] = {}
         if barrier.mutation.undo is not None:
             with PartTimer(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
-                undone = write_undone_rows(self.meta, base_version.version, barrier)
+                try:
+                    undone = write_undone_rows(self.meta, base_version.version, barrier)
+                except EpochExpiredError as err:  # a vacuum looked for open barriers just before this one was written
+                    remedy = (
+                        "Give the undo up with `tussock barrier abandon --take-log`, and run `tussock epoch`. Then "
+                        "undo to a newer epoch."
+                    )
+                    raise CannotUndoError(barrier.mutation.undo.to, "it expired meanwhile", remedy) from err
             wait_until_durable()
             self._queue_checkpoint(_ToCommit(barrier, drafted, None, undone.ssts, seconds, undone.rows))
             return

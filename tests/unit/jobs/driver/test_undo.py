@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
@@ -372,6 +373,25 @@ def test_an_open_undo_keeps_its_epoch_readable_and_can_be_given_up(pipeline: Pip
     assert pipeline.meta.raise_floor(max(pipeline.worlds)).min_readable_epoch <= before
     run_epoch(LocalRunner(), pipeline.meta, abandon_barrier(pipeline.meta, Detour(take_log=True)))
     pipeline.assert_agrees()
+
+
+def test_an_undo_whose_epoch_expired_while_it_began_changes_nothing_and_can_be_given_up(pipeline: Pipeline) -> None:
+    """A vacuum found no open barrier, the undo began, and then the vacuum raised the floor and a compaction ran."""
+    before = max(pipeline.worlds)
+    for k in range(2):
+        pipeline.insert((k, 1, 1))
+        pipeline.run_epoch()
+    pipeline.meta.publish(max(pipeline.worlds))
+    vacuum = open_pipeline_store(str(pipeline.folder / "store")).meta
+    with patch.object(type(vacuum), "open_barrier", return_value=None):
+        barrier = inject_undo(pipeline.meta, before, keeps_input=None, run={})
+        vacuum.raise_floor(max(pipeline.worlds))
+    compact(open_pipeline_store(str(pipeline.folder / "store")), full=True, on_spark=False, progress=no_progress)
+    for _ in range(2):
+        with pytest.raises(CannotUndoError, match=r"it expired meanwhile.*`tussock barrier abandon --take-log`"):
+            run_epoch(LocalRunner(), open_pipeline_store(str(pipeline.folder / "store")).meta, barrier)
+    run_epoch(LocalRunner(), pipeline.meta, abandon_barrier(pipeline.meta, Detour(take_log=True)))
+    assert {name: rows(pipeline.meta, name) for name in ("t",)} == {"t": [(0, 1, 1), (1, 1, 1)]}
 
 
 def killed_runs(pipeline: Pipeline, to: int) -> Iterator[MetaStore]:
