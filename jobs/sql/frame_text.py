@@ -116,6 +116,8 @@ class FrameText:
                 return self._select_of(node.child())
             case "Generate":
                 return self._select_generate(node)
+            case "Expand":
+                return self._select_expanded(node)
             case "Sort":
                 select = self._bare_select(node.child())
                 select.order = [self._order_text(o, select) for o in items(node.order())]
@@ -204,6 +206,29 @@ class FrameText:
         generator = self._expression_text(node.generator(), child)
         scope = child.scope | {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in outputs}
         source = f"{child.source} LATERAL VIEW {outer}{generator} {alias} AS {names}"
+        return _Select(source, scope, child.is_join, has_generator=True)
+
+    def _select_expanded(self, node: JavaObject) -> _Select:
+        """Several rows for each row, as in an unpivot: FROM … LATERAL VIEW stack(…) g AS …"""
+        outputs = list(items(node.output()))
+        if any(output.name() == "spark_grouping_id" for output in outputs):
+            raise NoTextError("grouping sets")
+        child = self._bare_select(node.child())
+        if child.where:
+            child = self._nest_select(child)
+        alias = self._new_alias("g")
+        rows = [[self._expression_text(e, child) for e in items(row)] for row in items(node.projections())]
+        scope, names, values = dict(child.scope), list[str](), list[int]()
+        for place, output in enumerate(outputs):
+            number, text = output.exprId().id(), rows[0][place]
+            if text in child.scope.values() and all(row[place] == text for row in rows):
+                scope[number] = text
+            else:
+                values.append(place)
+                names.append(_name_text(output.name()))
+                scope[number] = f"{alias}.{names[-1]}"
+        listed = ", ".join(row[place] for row in rows for place in values)
+        source = f"{child.source} LATERAL VIEW stack({len(rows)}, {listed}) {alias} AS {', '.join(names)}"
         return _Select(source, scope, child.is_join, has_generator=True)
 
     def _select_join(self, node: JavaObject) -> _Select:

@@ -108,6 +108,13 @@ VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with a
     "of_view": (lambda t: t("counted").where(F.col("n") > 1).na.fill({"shop": -1}), None),
     "of_plain": (lambda t: t("plain").groupBy().agg(F.sum("amount").alias("total")), None),
     "pivoted": (lambda t: t("orders").groupBy("day").pivot("shop", [7, 8]).agg(F.sum("amount")), None),
+    "unpivoted": (
+        lambda t: (
+            t("orders").where("shop > 0").unpivot(["id", "day"], ["shop", "amount"], "what", "value").where("id < 9")
+        ),
+        None,
+    ),
+    "melted": (lambda t: t("shops").melt("shop", [F.col("name"), F.lit("x").alias("y")], "what", "value"), None),
     "rolled": (
         lambda t: t("orders").rollup("shop", "day").agg(F.count("*").alias("n")),
         "SELECT shop, day, count(*) AS n FROM orders GROUP BY ROLLUP (shop, day)",

@@ -242,6 +242,13 @@ def shaped():
 
 
 @dlt.table
+def unpivoted():
+    known = spark.table("orders_raw").where("customer IS NOT NULL")
+    values = known.unpivot(["id"], ["customer", "amount"], "what", "value")
+    return values.groupBy("what").agg(F.count("value").alias("n"))
+
+
+@dlt.table
 def newest():
     return spark.table("orders_raw").dropDuplicates(["customer"])
 """
@@ -250,7 +257,7 @@ def newest():
 def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     project, report = import_files(spark, write_project(tmp_path / "shop", orders_sql=SQL, more_py=PYTHON), tmp_path)
     taken = outcomes(report)
-    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history", "shaped"):
+    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history", "shaped", "unpivoted"):
         assert taken[name] is ImportOutcome.INCREMENTAL, reason_of(report, name)
     assert taken["orders_raw_files"] is ImportOutcome.SOURCE
     assert taken["orders_clean_known"] is taken["orders_clean_has_id"] is ImportOutcome.TEST
