@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import (
     SortField,
     SortOrder,
 )
-from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
+from pyiceberg.table.update import AddSortOrderUpdate, AssertDefaultSortOrderId, SetDefaultSortOrderUpdate
 
 from tussock.jobs.sinks.base import Outline
 from tussock.jobs.sinks.iceberg_outline import (
@@ -93,7 +93,11 @@ def change_order(transaction: Transaction, relation: str, terms: tuple[SortTerm,
         missing = metadata.sort_order_by_id(UNSORTED_SORT_ORDER_ID) is None
         unsorted = AddSortOrderUpdate.model_validate({"sort-order": UNSORTED_SORT_ORDER})
         default = SetDefaultSortOrderUpdate.model_validate({"sort-order-id": UNSORTED_SORT_ORDER_ID})
-        transaction._apply((unsorted, default) if missing else (default,))
+        # Requirements of one kind count once, so this one decides also for an order that follows in the transaction.
+        present = {"default-sort-order-id": metadata.default_sort_order_id}
+        transaction._apply(
+            (unsorted, default) if missing else (default,), (AssertDefaultSortOrderId.model_validate(present),)
+        )
         return
     sort_order(relation, metadata.schema(), terms)
     with transaction.update_sort_order() as update:

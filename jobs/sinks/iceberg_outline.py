@@ -201,11 +201,17 @@ def partitions_of(table: Table) -> tuple[Partition, ...]:
 def evolve_table(transaction: Transaction, outline: Outline, partitions: tuple[Partition, ...]) -> None:
     """Give a table the columns and partitions of a relation. A column of the same name and type keeps its id.
 
-    Requires: the transaction also replaces all rows.
+    Requires: the transaction also replaces all rows. Raises UnpublishableColumnError.
     """
     wanted = published_schema(outline)
     before = {field.name: field for field in transaction.table_metadata.schema().fields}
     gone = [name for name, field in before.items() if not _remains(field, wanted)]
+    ids = {name: field.field_id for name, field in before.items() if name not in gone}
+    for part in (field for spec in transaction.table_metadata.partition_specs for field in spec.fields):
+        is_own = str(part.transform) in ("identity", "void") and ids.get(part.name) == part.source_id
+        if not is_own and part.name in wanted.column_names:
+            reason = "has the name of a partition of the table's earlier files, which is that of another column or type"
+            raise UnpublishableColumnError(outline.name, part.name, reason)
     spec = transaction.table_metadata.spec()
     now = tuple(
         Partition(str(f.transform), transaction.table_metadata.schema().find_column_name(f.source_id) or "")
@@ -223,7 +229,7 @@ def evolve_table(transaction: Transaction, outline: Outline, partitions: tuple[P
         for field in wanted.fields:
             there = None if field.name in gone else before.get(field.name)
             if there is None:
-                update.add_column(field.name, field.field_type, doc=field.doc)
+                update.add_column((field.name,), field.field_type, doc=field.doc)  # the name may contain a dot
             else:
                 kind = field.field_type if str(there.field_type) != str(field.field_type) else None
                 simple = kind if isinstance(kind, of.PrimitiveType) else None

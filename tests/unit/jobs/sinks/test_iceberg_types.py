@@ -255,6 +255,35 @@ def test_the_column_of_a_partition_and_of_an_order_may_disappear(tmp_path: Path,
         )
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_columns_of_an_ordered_table_may_change(tmp_path: Path, version: int) -> None:
+    """A name with a dot is added, and the order before and after the change name columns."""
+    lake = Lake(tmp_path, version, sort_by={"t": "`Ä 13`, id"})
+    lake.write(list(range(9)), 0)
+    lake.publish()
+    lake.create_again((FIELDS[0], Field("a.b", "string")))
+    lake.settings = msgspec.structs.replace(lake.settings, sort_by={"t": "`a.b` desc"})
+    lake.session.insert("t", pa.table([pa.array([1, 2]), pa.array(["x", "y"])], ["id", "a.b"]))
+    table = lake.publish()
+    assert [tuple(row.values()) for row in table.scan().to_arrow().to_pylist()] == [(2, "y"), (1, "x")]
+    assert [str(field.direction) for field in table.sort_order().fields] == ["DESC"]
+
+
+def test_a_column_of_another_type_with_the_name_of_an_earlier_partition_is_named(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, 2, "`Ä 13`")
+    lake.write(list(range(9)), 0)
+    lake.publish()
+    for name, kind, is_refused in (("Ä 13", "array<int>", True), ("other", "array<int>", False)):
+        lake.create_again((FIELDS[0], Field(name, kind)))
+        lake.settings = msgspec.structs.replace(lake.settings, partition_by={})
+        lake.session.insert("t", pa.table([pa.array([1, 2]), pa.array([[1], None])], ["id", name]))
+        if is_refused:
+            with pytest.raises(TablesNotPublishedError, match="column 'Ä 13' has the name of a partition of the table"):
+                lake.publish()
+        else:
+            assert lake.publish().scan().to_arrow().num_rows == 2
+
+
 def test_a_table_that_the_catalog_has_elsewhere_is_refused(tmp_path: Path) -> None:
     tmp_path.joinpath("tables").mkdir()
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/tables/catalog.db", "warehouse": f"file://{tmp_path}"}
