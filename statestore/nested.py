@@ -105,6 +105,28 @@ def copy_sliced(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def copy_offset_structs(rows: pa.Table) -> pa.Table:
+    """Copy columns in which a struct inside of another value starts at an offset: DuckDB rejects such arrays.
+
+    Cost: a copy of those columns; the others are not copied.
+    """
+    for i, column in enumerate(rows.columns):
+        if is_nested(column.type) and any(map(_has_offset_struct, column.chunks)):
+            copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+            rows = rows.set_column(i, rows.schema.field(i), pa.chunked_array(copied, column.type))
+    return rows
+
+
+def _has_offset_struct(array: pa.Array) -> bool:
+    is_struct = pa.types.is_struct(array.type)
+    inside = [array.field(i) for i in range(array.type.num_fields)] if is_struct else [array.values]
+    return any(
+        (one.offset > 0 and pa.types.is_struct(one.type)) or _has_offset_struct(one)
+        for one in inside
+        if is_nested(one.type)
+    )
+
+
 def zero_under_nulls(array: pa.Array) -> pa.Array:
     """Overwrite the bytes under NULLs with zeros, nested NULLs included. Equal columns then have equal bytes.
 

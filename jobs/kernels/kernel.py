@@ -38,7 +38,7 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import OwnProcess
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import shown_at
-from tussock.statestore.nested import is_nested, relabel_column
+from tussock.statestore.nested import copy_offset_structs, is_nested, relabel_column
 from tussock.statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
@@ -291,7 +291,7 @@ class Kernel:
 
         The result has one row per input row, in their order; otherwise raises KernelError.
         """
-        answer = None
+        rows, answer = copy_offset_structs(rows), None
         with self._survive_errors():
             prepared = self._prepared_for(columns, rows.schema)
             if prepared.keeps_order or rows.num_rows < 2:

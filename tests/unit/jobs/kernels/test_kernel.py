@@ -1,5 +1,6 @@
 """The kernel itself: its results, refusals, failing rows, and isolation."""
 
+import json
 import os
 import pickle
 import random
@@ -187,6 +188,23 @@ def test_a_row_that_raises_is_shown_with_its_months(kernel: Kernel) -> None:
 def test_a_value_of_a_type_that_is_not_kept_is_refused() -> None:
     with pytest.raises(UnsupportedExpressionError, match="type array<interval>"):
         require_renderable(Column(0, "array<interval>"))
+
+
+@pytest.mark.parametrize("kind", ["struct", "list", "map"])
+def test_structs_that_start_at_an_offset_are_read(kernel: Kernel, kind: str) -> None:
+    """DuckDB rejects their arrays, which slices of a chunk have."""
+    inner = pa.array([None if i % 3 == 0 else {"c": {"a": i}} for i in range(12)]).slice(3, 6)
+    offsets = pa.array([0, 2, 2, 6], pa.int32())
+    match kind:
+        case "struct":
+            values: pa.Array = inner
+        case "list":
+            values = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([inner], ["d"]))
+        case _:
+            values = pa.MapArray.from_arrays(offsets, pa.array(list("abcdef")), inner)
+    answer = kernel.compute_columns("to_json(v)::VARCHAR AS x", pa.table({"v": values}))["x"].to_pylist()
+    expected = values.to_pylist(maps_as_pydicts="strict")
+    assert [None if text is None else json.loads(text) for text in answer] == expected
 
 
 def test_a_query_reads_the_rows_that_it_is_given_and_nothing_else(kernel: Kernel, tmp_path: object) -> None:
