@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _VIEW = re.compile(r"CREATE MATERIALIZED VIEW [^\n]*? AS\n")
 _NAMED_COLUMNS = re.compile(r"\(([^\n]*)\) AS\n$")
-Objection = Callable[[str], InputError | None]
-"""The error with which the binder refuses a statement, or None."""
 
 
 def contains_clock(err: InputError | None) -> bool:

@@ -51,7 +51,7 @@ def is_column(written: str) -> bool:
 
 def parts_of(qualified: str) -> tuple[str, ...]:
     """The parts of a qualified name in any quotes, in lower case: `"db"."main"."orders"` -> (db, main, orders)."""
-    return tuple(token.value().lower() for token in tokens_of(SourceText(qualified)) if token.text != ".")
+    return lower_values(token for token in tokens_of(SourceText(qualified)) if token.text != ".")
 
 
 def bare_query(text: str) -> str:
@@ -95,10 +95,10 @@ def rename_relations(
     double_quotes = ""
     while index < len(tokens):
         chain = _chain_at(tokens, index)
-        taken = next((n for n in range(len(chain), 0, -1) if _parts(chain[:n]) in names), 0)
+        taken = next((n for n in range(len(chain), 0, -1) if lower_values(chain[:n]) in names), 0)
         call = _call_at(tokens, index, calls)
         if taken or call:
-            name = names[_parts(chain[:taken])] if taken else calls[call]
+            name = names[lower_values(chain[:taken])] if taken else calls[call]
             first, last = stream_around(tokens, index, index + (2 * taken - 2 if taken else len(call) - 1))
             reads.add(name)
             text += sql[at : tokens[first].start] + relation_text(name)
@@ -145,5 +145,6 @@ def _is_name(token: Token) -> bool:
     return token.kind in ("word", "name") or (token.kind == "string" and token.text[0] == '"')
 
 
-def _parts(chain: Iterable[Token]) -> tuple[str, ...]:
-    return tuple(token.value().lower() for token in chain)
+def lower_values(tokens: Iterable[Token]) -> tuple[str, ...]:
+    """The values of tokens, in lower case."""
+    return tuple(token.value().lower() for token in tokens)

@@ -5,12 +5,12 @@ Spark parses the query, so its words decide which parts of the text are relation
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.importing.names import relation_text
+from tussock.jobs.importing.names import lower_values, relation_text
 from tussock.jobs.logical.hidden_columns import INGESTED_AT
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
@@ -116,7 +116,7 @@ def find_qualifiers(source: SourceText, relation: str, reference: Reference) -> 
             continue
         for length in range(len(parts), 1, -1):
             chain = tokens[at : at + 2 * length]
-            if [t.text for t in chain[1::2]] == ["."] * length and _values(chain[::2]) == parts[-length:]:
+            if [t.text for t in chain[1::2]] == ["."] * length and lower_values(chain[::2]) == parts[-length:]:
                 places[token.start, chain[-2].end] = qualifier
                 break
     return places
@@ -126,10 +126,6 @@ def _with_schema(relation: str) -> str:
     """The name of a relation with its schema, also if that is the default one."""
     schema, _ = split_name(relation)
     return f"{schema}.{relation_text(relation)}" if schema == DEFAULT_SCHEMA else relation_text(relation)
-
-
-def _values(tokens: Sequence[Token]) -> tuple[str, ...]:
-    return tuple(token.value().lower() for token in tokens)
 
 
 def _leaves_of(plan: JavaObject, withs: frozenset[str], has_alias: bool) -> Iterator[tuple[JavaObject, bool]]:
