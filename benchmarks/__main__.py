@@ -51,6 +51,8 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE
                                                  and a rewrite; five minutes
+    python -m benchmarks lake-sources            1,000 changes of an Iceberg table of 1 M and 10 M rows, read by its
+                                                 key; five minutes
     python -m benchmarks server-changes          1,000 changes to 1 M and 10 M rows in Postgres and Kafka; ten minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
@@ -99,6 +101,7 @@ ALONE = {
     "import-tools": "benchmarks.import_tools",
     "idle-epochs": "benchmarks.idle_epochs",
     "lake-changes": "benchmarks.lake_changes",
+    "lake-sources": "benchmarks.lake_sources",
     "large-files": "benchmarks.large_files",
     "server-changes": "benchmarks.server_changes",
     "joins": "benchmarks.joins",

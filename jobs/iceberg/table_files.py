@@ -16,6 +16,9 @@ earlier one (-1). Manifests that both have cancel out unread, unless new deletes
 A `replace` snapshot (a compaction) moves rows between files and changes none. `pieces_between` therefore sums the
 differences of the runs of snapshots between replacing ones, and reads nothing of the moves. If an intermediate snapshot
 has expired, its operation is unknown, and the moved rows are read and cancel out later.
+
+For a source that stores rows by a key, a new equality delete of this key is a piece of its own: the keys that it
+deletes. It excludes rows of no file then, so the files that it concerns are not read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,10 +94,12 @@ class TableFiles:
 
     table: "Table"
     name: str
+    key: frozenset[int] = frozenset()
+    """The field ids of the source's key; empty: equality deletes exclude rows of data files."""
 
     def pieces_of(self, snapshot: "Snapshot | None") -> list[LakePiece]:
         """Return all rows of a snapshot, by the paths of files; None has no rows."""
-        return self._difference(None, snapshot)
+        return self._difference(None, snapshot)[0]
 
     def pieces_between(self, before: "Snapshot", last: "Snapshot") -> list[LakePiece]:
         """Return the changes from one snapshot to another, which need not be its descendant.
@@ -102,10 +107,12 @@ class TableFiles:
         Raises: UnsupportedIcebergFeatureError; errors of the table's storage. Cost: the manifests that only one of
         them has, all delete manifests, and the data manifests of both if new deletes apply to older files.
         """
-        changes = _PieceSums()
+        changes, keys = _PieceSums(), dict[LakeFile, None]()
         for start, end in self._runs_between(before, last):
-            changes.add_pieces(self._difference(start, end))
-        return changes.list_pieces()
+            pieces, of_keys = self._difference(start, end, before)
+            changes.add_pieces(pieces)
+            keys |= dict.fromkeys(of_keys)
+        return [*changes.list_pieces(), *(LakePiece(delete, ((1, ()),)) for delete in keys)]
 
     def find_snapshot(self, snapshot_id: int) -> "Snapshot | None":
         """Return a snapshot of the table; None if it has expired."""
@@ -144,12 +151,29 @@ class TableFiles:
         if start is not end:
             yield start, end
 
-    def _difference(self, before: "Snapshot | None", last: "Snapshot | None") -> list[LakePiece]:
-        """Return the difference of the live rows of two snapshots.
+    def first_run(self, chain: list["Snapshot"]) -> list["Snapshot"]:
+        """Return the first snapshots of a chain, without one that changes rows after a `replace` of changed rows.
+
+        The rows that were moved then differ from `pieces_between` in no order of changes.
+        """
+        changed = moved = False
+        for number, snapshot in enumerate(chain):
+            replaces = _operation(snapshot) == "replace"
+            if moved and not replaces:
+                return chain[:number]
+            changed, moved = changed or not replaces, moved or (changed and replaces)
+        return chain
+
+    def _difference(
+        self, before: "Snapshot | None", last: "Snapshot | None", taken: "Snapshot | None" = None
+    ) -> tuple[list[LakePiece], list[LakeFile]]:
+        """Return the difference of the live rows of two snapshots, and the deletes of keys that are not part of it.
 
         Manifests may list a file several times: each entry counts, with the deletes that its sequence number admits.
+        `taken`: the snapshot whose rows the source has; None: no delete is one of keys.
         """
-        was, now = _Files(self, before), _Files(self, last)
+        after = None if taken is None or not self.key else int(taken.sequence_number or 0)
+        was, now = _Files(self, before, after), _Files(self, last, after)
         changes = _PieceSums()
         changes.count_files(was.files_of(was.only(now)), was, -1)
         changes.count_files(now.files_of(now.only(was)), now, 1)
@@ -157,7 +181,14 @@ class TableFiles:
             stay = was.files_of(was.common(now))
             changes.count_files(stay, was, -1)
             changes.count_files(stay, now, 1)
-        return changes.list_pieces()
+        return changes.list_pieces(), [delete for delete in now.key_deletes if delete not in set(was.key_deletes)]
+
+    def _deletes_keys(self, delete: LakeFile) -> bool:
+        """Return whether an equality delete concerns each older row of its keys: the key decides the partition."""
+        if set(delete.equality_ids) != self.key or not delete.partition:
+            return set(delete.equality_ids) == self.key
+        (spec, *others) = self.table.metadata.specs().values()
+        return not others and {field.source_id for field in spec.fields} <= self.key
 
     @cached_property
     def _columns(self) -> frozenset[int]:
@@ -237,10 +268,13 @@ class _PieceSums:
 
 
 class _Files:
-    """The files of one snapshot."""
+    """The files of one snapshot.
 
-    def __init__(self, of: TableFiles, snapshot: "Snapshot | None") -> None:
-        self._of = of
+    `after`: equality deletes of the key with a later sequence number are no deletes of rows, but `key_deletes`.
+    """
+
+    def __init__(self, of: TableFiles, snapshot: "Snapshot | None", after: int | None = None) -> None:
+        self._of, self._after = of, after
         manifests = [] if snapshot is None else snapshot.manifests(of.table.io)
         self._data = {m.manifest_path: m for m in manifests if int(m.content) == 0}
         self._delete_manifests = [m for m in manifests if int(m.content) == 1]
@@ -259,7 +293,19 @@ class _Files:
 
     @cached_property
     def deletes(self) -> list[LakeFile]:
-        """All delete files."""
+        """All delete files of rows."""
+        apart = set(self.key_deletes)
+        return [delete for delete in self._every_delete if delete not in apart]
+
+    @cached_property
+    def key_deletes(self) -> list[LakeFile]:
+        """The delete files of keys."""
+        if self._after is None:
+            return []
+        return [d for d in self._every_delete if d.sequence > self._after and self._of._deletes_keys(d)]
+
+    @cached_property
+    def _every_delete(self) -> list[LakeFile]:
         return self._of.read_manifests(self._delete_manifests)
 
     @cached_property

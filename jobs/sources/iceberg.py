@@ -25,7 +25,9 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
+    ByPosition,
     EngineReader,
+    Identity,
     Item,
     OptionEffect,
     PinRequest,
@@ -67,6 +69,7 @@ from tussock.jobs.sources.iceberg_taken import (
     taken_snapshots,
 )
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.keyed import has_rows_by_key, row_fields
 from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
@@ -116,6 +119,10 @@ class IcebergTables(ChangingRows):
             return OptionEffect.IDENTITY
         return OptionEffect.POSITION if option in (_CATALOG, _TABLE, _BRANCH) else OptionEffect.AT_ONCE
 
+    def identity(self, source: CreateSource) -> Identity:
+        """See SourceDescriber. The changes of a key have an order."""
+        return ByPosition() if has_rows_by_key(source) else super().identity(source)
+
     def check(self, source: CreateSource) -> None:
         for option in (_CATALOG, _TABLE):
             if not source.options.get(option):
@@ -147,7 +154,7 @@ class IcebergTables(ChangingRows):
         table = _load_table(source)
         snapshot = _find_newest(source, table, required=False)
         schema = _schema_of(table, snapshot)
-        fields = source.fields or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
+        fields = row_fields(source) or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
         _bind_columns(source, schema, 0 if snapshot is None else snapshot.snapshot_id, None)
         if (objection := key_objection(source, fields)) is not None:
             raise BadTableKeyError(source.name, *objection)
@@ -175,18 +182,20 @@ class IcebergTables(ChangingRows):
         if waiting is None:
             return Pins()
         start, chain = waiting
-        files = TableFiles(table, _place_of(source))
+        bound_before = None if before is None else before.columns
+        key = () if start is None else _key_of(source, bound_before)
+        files = TableFiles(table, _place_of(source), frozenset(key))
         if start is None:
             last, all_pieces = chain[-1], files.pieces_of(chain[-1])
             portion = _next_portion(source, table, all_pieces, before, request)
             pieces = pieces_between_cuts(all_pieces, _start_of(before), portion.end)
         else:
+            chain = files.first_run(chain) if key else chain
             last, pieces = _fitting_pieces(files, start, chain, request.max_bytes)
             portion = SnapshotPortion(None, 0)
         if missing := missing_files(source, table, pieces):
             taken_id = 0 if start is None else start.snapshot_id
             raise IcebergHistoryGoneError(source.name, _place_of(source), taken_id, f"{missing[0]} is gone")
-        bound_before = None if before is None else before.columns
         columns = _bind_columns(source, _schema_of(table, last), last.snapshot_id, bound_before)
         pinned = PinnedSnapshots(
             _place_of(source),
@@ -199,6 +208,7 @@ class IcebergTables(ChangingRows):
             _start_of(before),
             portion.end,
             portion.cost,
+            _key_of(source, columns),
         )
         return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
 
@@ -368,7 +378,7 @@ def _bind_columns(source: CreateSource, schema: "Schema", snapshot: int, before:
     by_id = {field.field_id: field for field in schema.fields}
     by_name = {field.name.lower(): field for field in schema.fields}
     bound, names = dict[str, int](), dict[int, str]() if before is None else dict(before.fields)
-    for declared in source.fields:
+    for declared in row_fields(source):
         name = declared.name.lower()
         taken_id = None if before is None else before.ids.get(name)
         column = by_name.get(name) if taken_id is None else by_id.get(taken_id)
@@ -432,6 +442,13 @@ def _rows_before(table: "Table", scan: "DataScan", end: SnapshotCut, item: str) 
             raise PinnedReadError(item, f"pyiceberg cannot read {reason}. Run epochs until no file waits.")
         rows.append(reader.to_table([tasks[end.files]]).slice(0, end.rows))
     return pa.concat_tables(rows, promote_options="permissive")  # texts of few rows may be of a wider type
+
+
+def _key_of(source: CreateSource, columns: BoundColumns | None) -> tuple[int, ...]:
+    """Return the table's fields that are the key of the stored rows; none if the source stores no rows by a key."""
+    if columns is None or source.keyed is None or not has_rows_by_key(source):
+        return ()
+    return tuple(columns.ids[row_fields(source)[column].name.lower()] for column in source.keyed.columns)
 
 
 def _start_of(before: IcebergTaken | None) -> SnapshotCut | None:

@@ -3,6 +3,12 @@
 A part is a piece of a data file with its weights: a row's weight is the sum over the delete files that apply before and
 after. Position deletes and deletion vectors are read first, so that row groups whose weights are all zero are not read.
 Equality deletes are an anti-join of the file's rows by 128 bits of the compared values; NULL equals NULL.
+
+A source that stores rows by a key reads changes: rows with an operation (LOG_FIELDS), and the order in `_row_id`:
+
+    number of the epoch | rows that the table lost | inserted rows and deleted keys by their sequence number
+
+So a row that a writer moved is deleted and inserted. An equality delete deletes what was inserted before it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tussock.jobs.chunks.chunk import WEIGHT, make_chunk
+from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.chunks.digests import digests_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.delta.delta_columns import Mapped
@@ -40,12 +46,13 @@ from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
+from tussock.jobs.sources.keyed import DELETE, LOG_FIELDS, UPSERT, without_operations
 from tussock.jobs.sources.listing import STORE_OPTIONS, open_file
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, cut_splits, read_split
 from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
-from tussock.jobs.sources.row_ids import position_of
+from tussock.jobs.sources.row_ids import pack_row_ids, position_of
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
 from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
@@ -78,6 +85,15 @@ class PinnedSnapshots(msgspec.Struct, frozen=True, omit_defaults=True):
     start: SnapshotCut | None = None  # None: from the begin
     end: SnapshotCut | None = None  # None: to the end
     cost: int = 0  # bytes that an epoch counts for them; 0: `nbytes`
+    key: tuple[int, ...] = ()  # the fields of the source's key, if it stores rows by a key
+
+
+class ChangeOrder(msgspec.Struct, frozen=True):
+    """The order of the changes of a part, for a source that stores rows by a key."""
+
+    number: int  # of the epoch
+    place: int  # in it; the deletions of rows come first
+    deletes_keys: bool = False  # the part's rows are keys to delete
 
 
 class EqualityColumn(msgspec.Struct, frozen=True):
@@ -98,6 +114,7 @@ class IcebergPart(msgspec.Struct, frozen=True):
     columns: tuple[Mapped, ...]  # by declared column
     constants: tuple[str | None, ...]  # the text of each declared column that the file lacks
     compared: tuple[EqualityColumn, ...]
+    order: ChangeOrder | None = None
 
 
 snapshots_of = decoder_of(PinnedSnapshots).decode
@@ -123,6 +140,7 @@ class IcebergEngine(EngineAlone):
 
         Cost: the table's metadata, one HEAD request and footer per file.
         """
+        source = without_operations(source)
         pinned, table = snapshots_of(document), self._load_table(source)
         item = item_of_snapshots(pinned).name
         with _read_errors(item):
@@ -133,7 +151,7 @@ class IcebergEngine(EngineAlone):
             parts = [part for cut_parts in pool.map(cut.cut_piece, pieces) for part in cut_parts]
         parts.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
         signs = {np.sign(sum(weight for weight, _ in piece.weights)) for piece in pieces}
-        together = {-1, 1} <= signs and sum(p.file.size for p in pieces) <= _TOGETHER_BYTES
+        together = not pinned.key and {-1, 1} <= signs and sum(p.file.size for p in pieces) <= _TOGETHER_BYTES
         return DividedInput([msgspec.Raw(msgspec.json.encode(p)) for p in parts], together=together)
 
     def item_of(self, part: msgspec.Raw) -> str:
@@ -143,10 +161,13 @@ class IcebergEngine(EngineAlone):
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See EngineReader."""
         of = _part.decode(part)
+        rows_source = without_operations(source)
+        own = [c for c in columns if c < len(rows_source.fields)]
         with _read_errors(of.item):
-            chunks = [_chunk_of(source, of, split, columns) for split in _live_splits(source, of)]
-            none = make_chunk([pa.chunked_array([], arrow_type(source.fields[c].type)) for c in columns], _no_weights())
-            return ReadPart(pa.concat_tables(chunks) if chunks else none)
+            chunks = [_chunk_of(rows_source, of, split, own) for split in _live_splits(rows_source, of)]
+            none = empty_chunk([rows_source.fields[c].type for c in own])
+            rows = pa.concat_tables(chunks) if chunks else none
+            return ReadPart(rows if of.order is None else _changes_of(rows, of.order, columns[len(own) :]))
 
 
 class _Cutter:
@@ -165,6 +186,15 @@ class _Cutter:
         self._names = pinned.columns.fields
         self._all_columns = {f.field_id: f for s in schemas.values() for f in s.fields}
         self._mapped = tuple(table.name_mapping() or schema.name_mapping)
+        self._pinned = pinned
+        before = None if pinned.after is None else table.metadata.snapshot_by_id(pinned.after)
+        self._taken_sequence = 0 if before is None else int(before.sequence_number or 0)
+
+    def _order_of(self, file: LakeFile) -> ChangeOrder | None:
+        if not self._pinned.key:
+            return None
+        later, deletes = max(0, file.sequence - self._taken_sequence), bool(file.equality_ids)
+        return ChangeOrder(self._pinned.number, 2 * later + 2 - deletes, deletes)
 
     def cut_piece(self, piece: LakePiece) -> list[IcebergPart]:
         """Return the parts of a piece. Raises PinnedReadError."""
@@ -196,14 +226,14 @@ class _Cutter:
             if (reason := reason_of_file(file, fields, reading)) is not None:
                 raise PinnedReadError(self._item, f"only Spark can read file {file.path}: {reason}.")
             return [
-                IcebergPart(self._item, split, piece, columns, constants, compared)
+                IcebergPart(self._item, split, piece, columns, constants, compared, self._order_of(piece.file))
                 for split in cut_splits(file, fields, self._target, reading, piece.rows)
             ]
 
 
 def pinned_pieces(source: CreateSource, table: "Table", pinned: PinnedSnapshots) -> list[LakePiece]:
     """Return the pieces of pinned snapshots. Raises PinnedReadError."""
-    item, files = item_of_snapshots(pinned).name, TableFiles(table, pinned.place)
+    item, files = item_of_snapshots(pinned).name, TableFiles(table, pinned.place, frozenset(pinned.key))
     if str(table.metadata.table_uuid) != pinned.table:
         raise PinnedReadError(item, f"the table {pinned.place} was dropped and created again.")
     snapshots = [files.find_snapshot(i) for i in (pinned.last, pinned.after) if i is not None]
@@ -271,6 +301,21 @@ def _chunk_of(source: CreateSource, part: IcebergPart, split: Split, columns: Se
             made.append(texts_of_uuids(rows.column(names[part.columns[c].stored]), kind))
     chunk = make_chunk(made, pa.array(weights))
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
+
+
+def _changes_of(rows: pa.Table, order: ChangeOrder, last: Sequence[int]) -> pa.Table:
+    """Return rows with the operations of LOG_FIELDS and `_row_id`. `last`: the wanted ones of LOG_FIELDS."""
+    assert len(last) == len(LOG_FIELDS), "the changes of a key are read as a whole"
+    count, weights = rows.num_rows, rows[WEIGHT].to_numpy()
+    deletes = np.full(count, True) if order.deletes_keys else weights < 0
+    places = np.where(weights < 0, 0, order.place)
+    columns = [
+        *rows.columns[:-1],
+        pc.if_else(pa.array(deletes), DELETE, UPSERT),
+        pa.nulls(count, pa.binary()),
+        pack_row_ids(order.number, places),
+    ]
+    return make_chunk(columns, pa.array(np.ones(count, np.int64)))
 
 
 def _weights_of(
@@ -345,10 +390,6 @@ def _gone_files(path: str) -> Iterator[None]:
 
 def _hashable(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(options.items()))
-
-
-def _no_weights() -> pa.Array:
-    return pa.array([], pa.int64())
 
 
 def _stored_fields(source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int]) -> tuple[Field, ...]:

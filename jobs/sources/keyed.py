@@ -17,6 +17,8 @@ change of a key (row_changes.py), and KeyedChanges (jobs/executors/keyed_changes
 * **Truncations** are a second port, sent to every actor and stored once per vnode. The newest one acts as a deletion of
   each key at its position. So only an epoch with a truncation reads all keys, and a late insert of a key that was never
   seen is dropped. A truncation that is taken back reads the history for the keys that return.
+* **Rows of an Iceberg table** by a key (no `changes`): its reader makes the changes, with the operation and an order
+  (iceberg_files.py). So equality deletes delete keys here, and the files that they concern are not read.
 * **Dumps** (`changes 'snapshot'`) come as deliveries (deliveries.py). The barrier decides which one an epoch takes,
   always as a whole (pinned_deliveries.py). KeyedDeliveries (jobs/executors/keyed_deliveries.py) replaces the rows. The
   actors count present and deleted keys, and the driver compares the sums with `delete_limit` before it seals
@@ -75,7 +77,8 @@ OPERATIONS = {
 DELETE_LIMIT, SNAPSHOT_SCOPE = "delete_limit", "snapshot_scope"
 _OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
 #: Formats of tables, whose rows have no place and may be removed.
-TABLES = ("delta", "iceberg", "tussock")
+ICEBERG = "iceberg"
+TABLES = ("delta", ICEBERG, "tussock")
 REMOVED_ROWS, TAKE_BACK, IGNORE = "removed_rows", "take_back", "ignore"
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
 #: The options that name columns whose times in envelopes are not in microseconds -> nanoseconds of their unit.
@@ -89,8 +92,12 @@ JDBC, WATERMARK = "jdbc", "watermark_column"  # a format whose dumps have only t
 LINE_FIELDS = (Field("value", "string"),)
 MESSAGE_FIELDS = (Field("key", "binary"), Field("value", "binary"))
 PLACE_FIELDS = (Field("topic", "string"), Field("partition", "int"))
-#: The last columns of a change in a database's log: the operation, and a bit per column whose value it omits.
+#: The last columns of a change in a database's log, or of a row of a table by its key: the operation, and a bit per
+#: column whose value it omits.
 LOG_FIELDS = (Field("_tussock_op", "string"), Field("_tussock_omitted", "binary"))
+
+#: The operations of LOG_FIELDS.
+UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 
 _DEFAULT_TOMBSTONES = "7d"
 _PERCENT = re.compile(r"(\d+)%")
@@ -150,7 +157,8 @@ class KeyedPlan:
         envelope: where the record's envelope is; None: the columns of a record are those of the row.
         names_partitions: the last columns of a record, topic and partition, name its place for rejects.
         omits: records may omit values that did not change (LOG_FIELDS).
-        by_value: records have no place; their values identify them (TABLES).
+        of_table: records are rows of a table, which have no number (TABLES).
+        by_value: their values identify them.
     """
 
     key: tuple[int, ...]
@@ -166,6 +174,7 @@ class KeyedPlan:
     envelope: EnvelopeForm | None = None
     names_partitions: bool = False
     omits: bool = False
+    of_table: bool = False
     by_value: bool = False
 
     @property
@@ -205,7 +214,7 @@ def is_keyed(source: CreateSource) -> bool:
 
 def records_of(source: CreateSource) -> CreateSource:
     """Return the source as the reader of its format sees it, with the columns of a record."""
-    if is_log(source):
+    if has_operations(source):
         return msgspec.structs.replace(source, fields=(*row_fields(source), *LOG_FIELDS))
     if source.keyed is None and not takes_whole_deliveries(source):
         return source
@@ -227,9 +236,24 @@ def is_log(source: CreateSource) -> bool:
     return source.format == POSTGRES
 
 
+def has_rows_by_key(source: CreateSource) -> bool:
+    """Return whether the rows of a source are those of a table with this key. The table's reader makes the changes."""
+    return source.format == ICEBERG and source.keyed is not None and CHANGES not in source.options
+
+
+def has_operations(source: CreateSource) -> bool:
+    """Return whether the reader of a source gives each record an operation (LOG_FIELDS)."""
+    return is_log(source) or has_rows_by_key(source)
+
+
 def row_fields(source: CreateSource) -> tuple[Field, ...]:
-    """Return the columns of the rows of a log's source, also as its reader sees it."""
+    """Return the columns of the rows of such a source, also as its reader sees it."""
     return source.fields[: -len(LOG_FIELDS)] if source.fields[-len(LOG_FIELDS) :] == LOG_FIELDS else source.fields
+
+
+def without_operations(source: CreateSource) -> CreateSource:
+    """Return a source as its reader sees it, with the columns of its rows alone."""
+    return msgspec.structs.replace(source, fields=row_fields(source))
 
 
 def has_envelopes(source: CreateSource) -> bool:
@@ -286,25 +310,30 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         folders_of(source),
         _form_of(source),
         _names_partitions(source),
-        is_log(source),
+        has_operations(source),
         source.format in TABLES,
+        source.format in TABLES and not has_rows_by_key(source),
     )
 
 
 def _takes_changes_back(source: CreateSource) -> bool:
     if source.format in TABLES:
-        return source.options.get(REMOVED_ROWS, TAKE_BACK) == TAKE_BACK
+        return source.options.get(REMOVED_ROWS, TAKE_BACK) == TAKE_BACK and not has_rows_by_key(source)
     return source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source)
 
 
 def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
     """Reject a statement whose options for changes contradict its columns or its format. Raises BadOptionError."""
     changes = source.options.get(CHANGES)
-    if is_log(source):
-        if (
-            stray := next((name for name in OPTIONS if name in source.options and name != TOMBSTONES), None)
-        ) is not None:
+    if has_operations(source):
+        stray = next((name for name in (*OPTIONS, "key") if name in source.options and name != TOMBSTONES), None)
+        if stray is not None:
             reason = "the log of the database contains the operations and their order"
+            if has_rows_by_key(source):
+                reason = (
+                    "the rows of the table are the rows of the source. If they are records of changes, add the option "
+                    f"changes '{RecordKind.UPSERT}' or '{RecordKind.OPERATIONS}'"
+                )
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
     if source.format == JDBC:
@@ -528,8 +557,8 @@ def _deletion_of(source: CreateSource) -> Expr | None:
 def _operations_of(source: CreateSource) -> Operations | None:
     if has_envelopes(source):
         return Operations(len(source.fields), ("c", "r", "u"), ("d",), ("t",))
-    if is_log(source):
-        return Operations(len(source.fields), ("u",), ("d",), ("t",))
+    if has_operations(source):
+        return Operations(len(source.fields), (UPSERT,), (DELETE,), (TRUNCATE,))
     if (name := source.options.get(OP_COLUMN)) is None:
         return None
     column = next((i for i, f in enumerate(source.fields) if f.name.lower() == name.lower()), None)

@@ -18,10 +18,10 @@ from xxhash import xxh3_128_hexdigest
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.keyed import LOG_FIELDS, row_fields
+from tussock.jobs.sources.keyed import LOG_FIELDS, TRUNCATE, UPSERT, row_fields
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.postgres_errors import LoggedValueError, OmittedValueError
-from tussock.jobs.sources.postgres_log import TRUNCATE, UPSERT, Log, LoggedRecords
+from tussock.jobs.sources.postgres_log import Log, LoggedRecords
 from tussock.jobs.sources.postgres_slot import lsn_text, table_text
 from tussock.jobs.sources.postgres_values import UnfitTextError, decode_texts
 from tussock.statestore.meta.names import source_copy_name

@@ -24,11 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.sources.keyed import DELETE, TRUNCATE, UPSERT
+
 _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
-UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _PADDING = 8  # bytes after the last message, so that a length that is not there can be read without a test
 
 

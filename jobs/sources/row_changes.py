@@ -274,7 +274,7 @@ def _path_of(plan: KeyedPlan, records: pa.Table, row: int, width: int | None = N
 
 
 def _number_of(plan: KeyedPlan, records: pa.Table, row: int) -> int:
-    if plan.by_value:
+    if plan.of_table:
         return OF_TABLE
     first = 1 if HiddenColumn.FILE_PATH in plan.hidden else 0  # offsets count from 0
     return int(position_of(records.column(-2)[row].as_py())) + first

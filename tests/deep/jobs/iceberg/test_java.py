@@ -21,7 +21,7 @@ from tussock.jobs.barriers.source_holds import require_not_held
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.logical.statements import CreateSource, CreateView, KeyedBy
 from tussock.jobs.sinks.publication import tidy_tables
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(1300)]
@@ -117,6 +117,39 @@ def test_a_source_follows_histories_that_java_writes(tmp_path: Path, java: Java,
         catalog.register_table(NAME, f"file://{java.run(metadata=table.name)}")
         advance_store(LocalRunner(), meta)
         require_not_held(meta.read_latest().catalog)
+        ours = [tuple(None if value is None else str(value) for value in row) for row in rows(meta, "copy")]
+        assert sorted(map(repr, ours)) == sorted(map(repr, table.rows())), (table.format, kinds)
+
+
+class KeyedTable(Table):
+    """A table with at most one row per id, as writers of upserts leave it."""
+
+    def _insert(self) -> None:
+        draw = self.random
+        ids = draw.sample(range(12), 4)
+        if hasattr(self, "partitions"):  # not the first rows
+            if self.partitions:
+                self.java.run(sql=f"DELETE FROM {self.name} WHERE id IN ({', '.join(str(BASE + i) for i in ids)})")
+            else:
+                self.java.run(equal=self.name, columns=["id"], rows=[[BASE + i] for i in ids])
+        drawn = [(BASE + i, draw.choice(("0.5D", "NULL")), draw.choice(("NULL", "'a'"))) for i in ids]
+        values = [f"({i}, {v}, {p})" for i, v, p in drawn]
+        self.java.run(sql=f"INSERT INTO {self.name} (id, v, p) VALUES {', '.join(values)}")
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
+def test_a_source_with_a_key_follows_histories_that_java_writes(tmp_path: Path, java: Java, seed: int) -> None:
+    table, catalog = KeyedTable(java, f"db.k{seed}", seed), catalog_in(tmp_path / "lake")
+    meta = new_store(tmp_path / "store")
+    append(meta, CreateSource("s", "iceberg", FIELDS, options_of(tmp_path / "lake"), keyed=KeyedBy((0,))), COPY)
+    kinds = list[str]()
+    for _ in range(8):
+        kinds += [table.change() for _ in range(table.random.randrange(1, 4))]
+        if catalog.table_exists(NAME):
+            catalog.drop_table(NAME)
+        catalog.register_table(NAME, f"file://{java.run(metadata=table.name)}")
+        while advance_store(LocalRunner(), meta):
+            require_not_held(meta.read_latest().catalog)
         ours = [tuple(None if value is None else str(value) for value in row) for row in rows(meta, "copy")]
         assert sorted(map(repr, ours)) == sorted(map(repr, table.rows())), (table.format, kinds)
 

@@ -6,7 +6,7 @@ changes.
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,16 +132,19 @@ def commit_deletes(
         update.commit()
 
 
-def replace_files(table: Table, root: str = "file://") -> None:
+def replace_files(table: Table, root: str = "file://", rows: pa.Table | None = None) -> None:
     """Write all rows of a table into one new file, as Java's compaction does: a snapshot with the operation `replace`.
 
     Names in the file are Java's: it writes "a_x20b" for "a b".
 
-    `root`: the beginning of the file's name. Java writes `file:`.
+    Args:
+        root: the beginning of the file's name. Java writes `file:`.
+        rows: of the table; None: as pyiceberg reads them, which cannot read equality deletes.
     """
     folder, number = table.location().removeprefix("file://"), len(table.snapshots())
     path = f"{folder}/data/{number}-compacted.parquet"
-    rows = table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True))
+    rows = table.scan().to_arrow() if rows is None else rows
+    rows = rows.cast(schema_to_pyarrow(table.schema(), include_field_ids=True))
     fields = list(map(_named_by_java, rows.schema))
     columns = [relabel_column(column, field.type) for column, field in zip(rows.columns, fields, strict=True)]
     pq.write_table(pa.table(columns, pa.schema(fields)), path)
@@ -281,3 +284,71 @@ class Writer:
         deletes = [f["file_path"] for f in table.inspect.delete_files().to_pylist() if f["content"] == 1]
         read = [pq.read_table(path.removeprefix("file://")) for path in deletes]
         return {(r["file_path"], r["pos"]) for part in read for r in part.to_pylist()}
+
+
+class KeyedWriter:
+    """Makes random changes of a table with at most one row per id, as writers of upserts do."""
+
+    def __init__(self, folder: Path, seed: int, **properties: str) -> None:
+        self.catalog, self.random = catalog_in(folder), random.Random(seed)
+        self.catalog.create_table(NAME, SCHEMA, properties=properties)
+        self.rows = dict[int, tuple[Any, ...]]()
+        self._places = dict[int, tuple[str, int]]()
+        self._write(self._draw_rows(9), lambda rows: self.table.append(rows))
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self.catalog.load_table(NAME)
+
+    def _draw_rows(self, count: int) -> list[tuple[Any, ...]]:
+        draw = self.random
+        return [
+            (i, draw.choice((0.0, -0.0, 1.5, float("nan"), None)), draw.choice(("a", "b %/c", None)))
+            for i in draw.sample(range(14), count)
+        ]
+
+    def _write(self, new: list[tuple[Any, ...]], commit: Callable[[pa.Table], None]) -> None:
+        """Commit a data file with these rows."""
+        before = {file["file_path"] for file in self.table.inspect.data_files().to_pylist()}
+        commit(rows_of(*new))
+        added = {file["file_path"] for file in self.table.inspect.data_files().to_pylist()} - before
+        if new:
+            (path,) = added
+            self.rows |= {row[0]: row for row in new}
+            self._places |= {row[0]: (path, at) for at, row in enumerate(new)}
+
+    def _remove(self, ids: Collection[int]) -> None:
+        for i in ids:
+            self.rows.pop(i, None)
+            self._places.pop(i, None)
+
+    def change(self) -> str:
+        """Make one change, and return its kind."""
+        kind = self.random.choice(("upsert", "upsert", "delete", "merge", "equal", "overwrite", "compact"))
+        new, gone = self._draw_rows(3), self.random.sample(range(14), 2)
+        if kind == "upsert":  # of Flink
+            self._remove([row[0] for row in new])
+            equal = pa.table({"id": [row[0] for row in new]})
+            self._write(new, lambda rows: commit_deletes(self.table, equal=equal, new=rows))
+        elif kind == "delete":
+            self._remove(gone)
+            commit_deletes(self.table, equal=pa.table({"id": gone}))
+        elif kind == "merge":  # of Spark, merge-on-read
+            positions = dict[str, list[int]]()
+            for path, at in (self._places[row[0]] for row in new if row[0] in self._places):
+                positions.setdefault(path, []).append(at)
+            self._remove([row[0] for row in new])
+            self._write(
+                new,
+                lambda rows: commit_deletes(self.table, positions, new=rows) if positions else self.table.append(rows),
+            )
+        elif kind == "equal":  # not of the key
+            self._remove([i for i, row in self.rows.items() if row[2] == "a"])
+            commit_deletes(self.table, equal=pa.table({"p": ["a"]}))
+        elif kind == "overwrite":  # copy-on-write
+            whole = [*{**self.rows, **{row[0]: row for row in new}}.values()]
+            self._write(whole, lambda rows: self.table.overwrite(rows))
+        elif self.rows:
+            self._write([*self.rows.values()], lambda rows: replace_files(self.table, rows=rows))
+        return kind

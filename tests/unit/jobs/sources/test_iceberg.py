@@ -17,6 +17,7 @@ from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.support.jobs.iceberg.tables import (
     NAME,
+    KeyedWriter,
     Writer,
     catalog_in,
     commit_deletes,
@@ -32,7 +33,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.iceberg.iceberg_errors import CatalogAwayError, MissingIcebergTableError, NoCatalogError
 from tussock.jobs.iceberg.table_files import LakeFile, TableFiles
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, SetSourceOptions
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions, iceberg_files, parquet, snapshot_cuts
 from tussock.jobs.sources.describe import describe_source
@@ -48,6 +49,7 @@ from tussock.jobs.sources.iceberg_errors import (
     IcebergSchemaChangedError,
 )
 from tussock.jobs.sources.parquet import Split
+from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -90,6 +92,62 @@ def test_views_equal_the_rows_of_the_snapshot_that_each_epoch_took(tmp_path: Pat
         assert counted(rows(meta, "copy")) == counted(writer.rows), (turn, kinds)
         if turn >= 5:
             assert counted(rows(meta, "counted")) == counted(list(Counter(r[2] for r in writer.rows).items()))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(40))
+def test_the_rows_of_a_key_equal_the_table_at_every_epoch(tmp_path: Path, seed: int) -> None:
+    writer, meta = KeyedWriter(tmp_path / "lake", seed), new_store(tmp_path / "store")
+    append(meta, keyed(tmp_path / "lake"), COPY)
+    runner = UnkindShuffle(3)
+    for turn in range(12):
+        kinds = [writer.change() for _ in range(writer.random.randrange(1 if turn == 0 else 4))]
+        while advance_store(runner, meta):
+            require_not_held(meta.read_latest().catalog)
+        assert counted(rows(meta, "copy")) == counted([*writer.rows.values()]), (turn, kinds)
+
+
+def keyed(lake: Path, **more: str) -> CreateSource:
+    return msgspec.structs.replace(source(lake, **more), keyed=KeyedBy((0,)))
+
+
+def test_equality_deletes_of_the_key_read_no_older_file(lake: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    meta, table = new_store(tmp_path / "store"), catalog_in(lake).load_table(NAME)
+    table.overwrite(rows_of((1, 1.0, "a"), (2, 2.0, "b"), (3, 3.0, None)))
+    append(meta, keyed(lake), COPY)
+    advance(meta)
+    commit_deletes(table, equal=pa.table({"id": [2, 3]}), new=rows_of((2, 9.0, "n")))
+    read, chunk_of = list[str](), iceberg_files._chunk_of
+
+    def note_file(source: Any, part: Any, *rest: Any) -> pa.Table:
+        read.append(Path(part.split.file.path).name)
+        return chunk_of(source, part, *rest)
+
+    monkeypatch.setattr(iceberg_files, "_chunk_of", note_file)
+    advance(meta)
+    assert rows(meta, "copy") == [(1, 1.0, "a"), (2, 9.0, "n")]
+    assert sorted(name.partition("-")[2] for name in read) == ["equal.parquet", "new.parquet"]
+
+
+def test_options_of_changes_are_refused_for_rows_by_a_key(lake: Path) -> None:
+    for option, value in (("sequence_by", "v"), ("removed_rows", "ignore"), ("key", "id")):
+        with pytest.raises(BadOptionError, match="the rows of the table are the rows of the source"):
+            reader_of(keyed(lake)).check(keyed(lake, **{option: value}))
+
+
+def test_deletes_of_a_partition_delete_no_row_of_another_one(tmp_path: Path) -> None:
+    """The key does not decide the partition, so the row with the key stays, as in Iceberg."""
+    table = catalog_in(tmp_path / "lake").create_table(NAME, rows_of().schema)
+    table.append(rows_of((1, 1.0, "a"), (2, 2.0, "b")))
+    meta = new_store(tmp_path / "store")
+    append(meta, keyed(tmp_path / "lake"), COPY)
+    advance(meta)
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "part")
+    table = table.refresh()
+    commit_deletes(table, equal=pa.table({"id": [2]}))
+    advance(meta)
+    assert rows(meta, "copy") == [(1, 1.0, "a"), (2, 2.0, "b")]
 
 
 def reason(meta: MetaStore) -> str:
