@@ -297,12 +297,12 @@ def translating_errors(source: str, place: str, user: str, table: str) -> Iterat
     """Translate errors of psycopg that statements raise. Requires psycopg."""
     import psycopg
 
-    from tussock.jobs.postgres.connection import first_line, statement_failure
+    from tussock.jobs.postgres.connection import statement_failure
 
     try:
         yield
     except psycopg.Error as err:
-        raise _error_of(statement_failure(err), source, place, user, table, first_line(err)) from err
+        raise _error_of(statement_failure(err), source, place, user, table, err) from err
 
 
 def connection_error(
@@ -313,15 +313,18 @@ def connection_error(
 
     if (kind := connect_failure(err)) is ServerFailure.DENIED:
         return LoginDeniedError(source, place, first_line(err))
-    return _error_of(kind, source, place, user, table, first_line(err))
+    return _error_of(kind, source, place, user, table, err)
 
 
 def _error_of(
-    kind: "ServerFailure", source: str, place: str, user: str, table: str, reason: str
+    kind: "ServerFailure", source: str, place: str, user: str, table: str, err: "psycopg.Error"
 ) -> InputError | RetryableError:
-    from tussock.jobs.postgres.connection import ServerFailure
+    from tussock.jobs.postgres.connection import ServerFailure, first_line, resource_remedy
 
+    reason = first_line(err)
     match kind:
+        case ServerFailure.EXHAUSTED:
+            return SourceAwayError(source, "", f"{place} lacks a resource: {reason}. {resource_remedy(err)}")
         case ServerFailure.AWAY | ServerFailure.BEATEN:
             # CREATE SOURCE raises it too, so the text says nothing of a next run
             text = f"{place} does not answer: {reason}. Check the host, the port and the server"
