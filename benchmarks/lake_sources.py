@@ -27,8 +27,10 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, KeyedBy
+from tussock.jobs.task.opened import opened_objects
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.requests import requests_so_far
 
 BUDGET = 1.3
 CHANGED, DELETED = 1_000, 100
@@ -50,23 +52,25 @@ def rows_of(ids: np.ndarray, value: float) -> pa.Table:
     return pa.table([ids, np.full(len(ids), value), texts], schema=SCHEMA)
 
 
-def bytes_read() -> int:
-    """The bytes that this process has read so far."""
-    return int(Path("/proc/self/io").read_text().split()[1])
+def bytes_read(meta: MetaStore) -> np.ndarray:
+    """The bytes that this process has read so far: of the table, and of the store."""
+    stores = {id(objects): objects for objects in (meta.objects, opened_objects(meta.objects.uri))}
+    of_store = sum(requests_so_far(objects).bytes_in for objects in stores.values())
+    return np.array([int(Path("/proc/self/io").read_text().split()[1]) - of_store, of_store])
 
 
-def run_epoch(meta: MetaStore) -> tuple[Seconds, int]:
+def run_epoch(meta: MetaStore) -> tuple[Seconds, np.ndarray]:
     """Take what waits, with an empty cache, as a new process has."""
     process_cache().clear()
-    before = bytes_read()
+    before = bytes_read(meta)
     with Watch() as watch:
         advance_store(LocalRunner(), meta)
     require_not_held(meta.read_latest().catalog)
-    return watch.seconds, bytes_read() - before
+    return watch.seconds, bytes_read(meta) - before
 
 
-def measure(work: Path, count: int, rounds: int, *, by_key: bool) -> tuple[float, float]:
-    """Return the median CPU seconds and bytes of a round, after a warm one."""
+def measure(work: Path, count: int, rounds: int, *, by_key: bool) -> tuple[float, float, float]:
+    """Return the median CPU seconds and bytes (of the table, of the store) of a round, after a warm one."""
     lake, draw, values = work / "lake", np.random.default_rng(1), np.zeros(count)
     table = catalog_in(lake).create_table(NAME, SCHEMA)
     for start in range(0, count, 1_000_000):
@@ -76,7 +80,7 @@ def measure(work: Path, count: int, rounds: int, *, by_key: bool) -> tuple[float
     append(meta, source, CreateView("sums", "SELECT …", _VIEW))
     first, _ = run_epoch(meta)
     print(f"{count:>12,} rows  first epoch {first}", flush=True)
-    costs = list[tuple[float, float]]()
+    costs = list[tuple[float, float, float]]()
     for number in range(1, rounds + 2):
         ids = np.sort(draw.choice(np.flatnonzero(~np.isnan(values)), CHANGED, replace=False))
         gone = draw.choice(ids, DELETED, replace=False)
@@ -84,11 +88,11 @@ def measure(work: Path, count: int, rounds: int, *, by_key: bool) -> tuple[float
         values[gone], values[left] = np.nan, number
         commit_deletes(table.refresh(), equal=pa.table({"id": ids}), new=rows_of(left, float(number)))
         seconds, read = run_epoch(meta)
-        costs.append((seconds.cpu, read))
+        costs.append((seconds.cpu, *read.tolist()))
     live = np.flatnonzero(~np.isnan(values))
     assert rows(meta, "sums") == [(len(live), float(values[live].sum()))]
-    cpu, read = (statistics.median(column) for column in zip(*costs[1:], strict=True))
-    return cpu, read
+    cpu, of_table, of_store = (statistics.median(column) for column in zip(*costs[1:], strict=True))
+    return cpu, of_table, of_store
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -102,10 +106,11 @@ def main(arguments: Sequence[str]) -> int:
     for count in options.rows:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            cpu, read = measure(Path(folder), count, options.rounds, by_key=not options.without_key)
+            cpu, read, of_store = measure(Path(folder), count, options.rounds, by_key=not options.without_key)
         sizes.append(read)
-        text = f"{1000 * cpu:,.0f} ms CPU, {read / 1000:,.0f} KB read"
-        print(f"{count:>12,} rows  {text} ({time.monotonic() - began:.0f} s in all)", flush=True)
+        both = f"{read / 1000:,.0f} KB of the table and {of_store / 1000:,.0f} KB of the store"
+        took = f"({time.monotonic() - began:.0f} s in all)"
+        print(f"{count:>12,} rows  {1000 * cpu:,.0f} ms CPU, {both} {took}", flush=True)
     ratio = max(sizes) / min(sizes)
-    print(f"{ratio:.2f} times the bytes between the sizes (limit {BUDGET})")
+    print(f"{ratio:.2f} times the bytes of the table between the sizes (limit {BUDGET})")
     return int(ratio > BUDGET)
