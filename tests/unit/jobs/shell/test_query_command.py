@@ -387,8 +387,13 @@ def test_only_selects_of_columns_are_plain(sql: str, expected: PlainSelect | Non
     assert plain_select(open_store(Path(store)).read_latest().catalog, sql) == expected
 
 
-@pytest.mark.parametrize("where", ["paid", "(paid)", "paid -- in full"])
-def test_a_condition_of_one_column_is_no_name_of_the_relation(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("paid", "((paid\n))"), ("(paid)", "((paid)\n)"), ("paid -- in full", "((paid -- in full\n))")],
+)
+def test_a_condition_of_one_column_is_no_name_of_the_relation(
+    monkeypatch: pytest.MonkeyPatch, where: str, expected: str
+) -> None:
     """Spark reads `FROM v WHERE (c)` as v by the name `WHERE`, and then chooses all rows."""
     asked: list[str] = []
 
@@ -401,4 +406,4 @@ def test_a_condition_of_one_column_is_no_name_of_the_relation(monkeypatch: pytes
     monkeypatch.setattr(query_commands, "_write_answer", lambda *_: None)
     chosen = argparse.Namespace(duckdb=False, relation="orders", where=where, at=None, epoch=None)
     query_commands._read_where(chosen, cast("Any", None), ["id"])
-    assert asked == [f"SELECT `id` FROM `orders` WHERE (({where}\n))"]
+    assert asked == [f"SELECT `id` FROM `orders` WHERE {expected}"]
