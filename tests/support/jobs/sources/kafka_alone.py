@@ -212,7 +212,7 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
         session.execute("CREATE MATERIALIZED VIEW v_one AS SELECT partition FROM one")
         assert "no record at all (partition kept-0 offsets 0 to 0)" in session.flush().held["one"][0].reason
         session.execute("ALTER SOURCE one SET OPTIONS (missing_offsets 'ignore', max_offsets '1000')")
-        while session.flush().held:
+        while "one" in session.flush().held:  # the other source stays held
             pass
         assert session.read("v_one").num_rows == left
         more = ", missing_offsets 'ignore'"
@@ -290,7 +290,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         session.execute("INSERT INTO t VALUES (2)")
         session.flush()
         held = held_sources(session.meta.read_latest().catalog)
-        assert "partition events-0: offset" in held["s"], held
+        assert "partition events-0: expected offset" in held["s"], held
         assert "but the first existing offset is" in held["s"], held
         assert found(session, "copy") == before
         assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
