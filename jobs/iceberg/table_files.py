@@ -152,9 +152,10 @@ class TableFiles:
             yield start, end
 
     def first_run(self, chain: list["Snapshot"]) -> list["Snapshot"]:
-        """Return the first snapshots of a chain, without one that changes rows after a `replace` of changed rows.
+        """Return the first snapshots of a chain, up to one that changes rows after a `replace` of changed rows.
 
-        The rows that were moved then differ from `pieces_between` in no order of changes.
+        So `pieces_between` is one difference. In a sum of two, a row that the first one inserted and the second one
+        lost cancels out by weight, but an order of changes would keep it.
         """
         changed = moved = False
         for number, snapshot in enumerate(chain):
@@ -181,7 +182,8 @@ class TableFiles:
             stay = was.files_of(was.common(now))
             changes.count_files(stay, was, -1)
             changes.count_files(stay, now, 1)
-        return changes.list_pieces(), [delete for delete in now.key_deletes if delete not in set(was.key_deletes)]
+        before_them = set(was.key_deletes)
+        return changes.list_pieces(), [delete for delete in now.key_deletes if delete not in before_them]
 
     def _deletes_keys(self, delete: LakeFile) -> bool:
         """Return whether an equality delete concerns each older row of its keys: the key decides the partition."""

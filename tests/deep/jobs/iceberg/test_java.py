@@ -104,23 +104,6 @@ class Table:
         return [tuple(None if value == "None" else value for value in row) for row in read]
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
-def test_a_source_follows_histories_that_java_writes(tmp_path: Path, java: Java, seed: int) -> None:
-    table, catalog = Table(java, f"db.t{seed}", seed), catalog_in(tmp_path / "lake")
-    meta = new_store(tmp_path / "store")
-    append(meta, CreateSource("s", "iceberg", FIELDS, options_of(tmp_path / "lake")), COPY)
-    kinds = list[str]()
-    for _ in range(8):
-        kinds += [table.change() for _ in range(table.random.randrange(1, 4))]
-        if catalog.table_exists(NAME):
-            catalog.drop_table(NAME)
-        catalog.register_table(NAME, f"file://{java.run(metadata=table.name)}")
-        advance_store(LocalRunner(), meta)
-        require_not_held(meta.read_latest().catalog)
-        ours = [tuple(None if value is None else str(value) for value in row) for row in rows(meta, "copy")]
-        assert sorted(map(repr, ours)) == sorted(map(repr, table.rows())), (table.format, kinds)
-
-
 class KeyedTable(Table):
     """A table with at most one row per id, as writers of upserts leave it."""
 
@@ -137,11 +120,14 @@ class KeyedTable(Table):
         self.java.run(sql=f"INSERT INTO {self.name} (id, v, p) VALUES {', '.join(values)}")
 
 
+@pytest.mark.parametrize("keyed", [None, KeyedBy((0,))], ids=["without_a_key", "with_a_key"])
 @pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
-def test_a_source_with_a_key_follows_histories_that_java_writes(tmp_path: Path, java: Java, seed: int) -> None:
-    table, catalog = KeyedTable(java, f"db.k{seed}", seed), catalog_in(tmp_path / "lake")
-    meta = new_store(tmp_path / "store")
-    append(meta, CreateSource("s", "iceberg", FIELDS, options_of(tmp_path / "lake"), keyed=KeyedBy((0,))), COPY)
+def test_a_source_follows_histories_that_java_writes(
+    tmp_path: Path, java: Java, seed: int, keyed: KeyedBy | None
+) -> None:
+    table = Table(java, f"db.t{seed}", seed) if keyed is None else KeyedTable(java, f"db.k{seed}", seed)
+    catalog, meta = catalog_in(tmp_path / "lake"), new_store(tmp_path / "store")
+    append(meta, CreateSource("s", "iceberg", FIELDS, options_of(tmp_path / "lake"), keyed=keyed), COPY)
     kinds = list[str]()
     for _ in range(8):
         kinds += [table.change() for _ in range(table.random.randrange(1, 4))]

@@ -294,6 +294,7 @@ class KeyedWriter:
         self.catalog.create_table(NAME, SCHEMA, properties=properties)
         self.rows = dict[int, tuple[Any, ...]]()
         self._places = dict[int, tuple[str, int]]()
+        self._states = dict[int, tuple[dict[int, tuple[Any, ...]], dict[int, tuple[str, int]]]]()
         self._write(self._draw_rows(9), lambda rows: self.table.append(rows))
 
     @property
@@ -325,7 +326,9 @@ class KeyedWriter:
 
     def change(self) -> str:
         """Make one change, and return its kind."""
-        kind = self.random.choice(("upsert", "upsert", "delete", "merge", "equal", "overwrite", "compact"))
+        kinds = ("upsert", "upsert", "delete", "merge", "equal", "overwrite", "compact", "rollback")
+        kind = self.random.choice(kinds)
+        self._states[self._snapshot] = dict(self.rows), dict(self._places)
         new, gone = self._draw_rows(3), self.random.sample(range(14), 2)
         if kind == "upsert":  # of Flink
             self._remove([row[0] for row in new])
@@ -349,6 +352,16 @@ class KeyedWriter:
         elif kind == "overwrite":  # copy-on-write
             whole = [*{**self.rows, **{row[0]: row for row in new}}.values()]
             self._write(whole, lambda rows: self.table.overwrite(rows))
+        elif kind == "rollback":
+            snapshot = self.random.choice(list(self._states))
+            self.rows, self._places = map(dict, self._states[snapshot])
+            self.table.manage_snapshots().set_current_snapshot(snapshot).commit()
         elif self.rows:
             self._write([*self.rows.values()], lambda rows: replace_files(self.table, rows=rows))
         return kind
+
+    @property
+    def _snapshot(self) -> int:
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id

@@ -98,7 +98,7 @@ def test_views_equal_the_rows_of_the_snapshot_that_each_epoch_took(tmp_path: Pat
 @pytest.mark.parametrize("seed", range(40))
 def test_the_rows_of_a_key_equal_the_table_at_every_epoch(tmp_path: Path, seed: int) -> None:
     writer, meta = KeyedWriter(tmp_path / "lake", seed), new_store(tmp_path / "store")
-    append(meta, keyed(tmp_path / "lake"), COPY)
+    append(meta, keyed(tmp_path / "lake", rollbacks="follow"), COPY)
     runner = UnkindShuffle(3)
     for turn in range(12):
         kinds = [writer.change() for _ in range(writer.random.randrange(1 if turn == 0 else 4))]
