@@ -225,7 +225,8 @@ class PostgresSink:
                     self._allow_null()
                 more = self._copy_into(self._table, difference.written.to_reader())
             else:
-                more = self._write_by_key(difference.written) - self._delete_keys(difference.removed)
+                gone = self._delete_keys(difference.removed)  # first, as a unique index of others may need it
+                more = self._write_by_key(difference.written) - gone
             return self._record(epoch, known.rows + more)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
