@@ -268,7 +268,12 @@ class BarrierPinner:
         )
 
     def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
-        """Return the catalog with the progress of builds after this epoch."""
+        """Return the catalog with the progress of builds after this epoch.
+
+        A following branch takes the progress of its parent's builds with the rows that its parent has read.
+        """
+        if self.meta.follows:
+            return catalog
         return BuildPacer(self.meta, self.base, self.max_epoch_bytes).advance_catalog(catalog, epoch)
 
     def pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "PinnedSource":

@@ -201,13 +201,14 @@ class _Merging:
         own = (self._adapt_reader(r) for r in self._mine.relations if r.id not in known)
         relations = [*(r for r in theirs if r is not None), *own]
         self._require_drops_untouched()
+        self._require_builds_kept()
         catalog = msgspec.structs.replace(
-            self._mine, relations=tuple(relations), zones=self._merge_zones(), schemas=self._merge_schemas()
+            self._mine,
+            relations=tuple(relations),
+            builds=self._after.builds,  # only the parent's epochs advance builds
+            zones=self._merge_zones(),
+            schemas=self._merge_schemas(),
         )
-        if self._after.builds != self._before.builds or self._mine.builds:
-            if any(r.id in own_ids(self._mine) for r in relations):
-                raise self._refusal("the parent builds a view over several epochs")
-            catalog = msgspec.structs.replace(catalog, builds=self._after.builds)
         self._require_whole(catalog)
         return catalog
 
@@ -255,6 +256,16 @@ class _Merging:
             altered = theirs is not None and (theirs.name, theirs.columns) != (old.name, old.columns)
             if altered or old.name in new:
                 raise self._refusal(f"the parent changed {old.name!r}, which the branch dropped")
+
+    def _require_builds_kept(self) -> None:
+        """Raise BranchConflictError if the branch has given up a build of the parent.
+
+        Compaction of the branch may then have removed rows of the views under construction.
+        """
+        mine = {r.id for build in self._mine.builds for r in build.relations}
+        for view in (r for build in self._before.builds for r in build.relations):
+            if view.id not in mine:
+                raise self._refusal(f"the branch changed {view.name!r} or its inputs while the parent was building it")
 
     def _require_whole(self, catalog: Catalog) -> None:
         live = catalog.live_relations()

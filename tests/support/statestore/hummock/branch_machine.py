@@ -33,7 +33,6 @@ from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.branch import find_branch
-from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.errors import BranchGoneError, EpochExpiredError, EpochMergedError, LostRaceError
 from tussock.statestore.meta.manifest import manifest_of
@@ -44,6 +43,7 @@ from tussock.statestore.meta.version import Branch
 
 VNODES = 8
 TABLES = (3, 5)
+TABLE_RELATIONS = catalog_of(TABLES).relations
 MOST_BRANCHES = 3
 AGE_MS = 40_000
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=3_000, level_ratio=2, small_bytes=500, target_bytes=2_000)
@@ -75,7 +75,7 @@ class BranchMachine:
         self.parent = self._store("", MetaStore(self.objects, "first", self.clock), {0: {}})
         self.branches: list[Store] = []
         self.serves = False
-        self._run_epoch(self.parent, catalog_of(TABLES))
+        self._run_epoch(self.parent)
         self.serves = True  # from now on, processes may die
 
     def run(self, steps: int) -> None:
@@ -165,12 +165,14 @@ class BranchMachine:
         self.counts["ended"] += sum(store.name not in is_open for store in self.branches)
         self.branches = [store for store in self.branches if store.name in is_open]
 
-    def _run_epoch(self, store: Store, catalog: Catalog | None = None) -> None:
+    def _run_epoch(self, store: Store) -> None:
         """Run one epoch. If its process dies, its commit is complete or absent."""
         self.clock.now_ms += 1000
         driver, changes = store.driver, self._changes()
         version, epoch = driver.read_latest(), 0
-        plan = BarrierPlan(mapping=version.mapping, log_end=version.log_end, catalog=catalog)
+        catalog = version.catalog  # empty also in a branch that began at epoch 0
+        created = None if catalog.relations else msgspec.structs.replace(catalog, relations=TABLE_RELATIONS)
+        plan = BarrierPlan(mapping=version.mapping, log_end=version.log_end, catalog=created)
         with self._mortal("epoch killed"):
             standing = driver.barrier_after(version.epoch)
             superseded = driver.supersede_barrier(standing, plan) if standing else None

@@ -29,6 +29,6 @@ def test_a_store_and_its_branches_agree_with_dicts_and_keep_exactly_what_they_ne
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_two_thousand_steps_of_a_store_and_its_branches_with_two_hundred_deaths() -> None:
-    counts = _run(range(100, 120), 100)
+    counts = _run(range(100, 124), 100)
     assert counts["killed"] >= 200, counts
     assert not [event for event in EVENTS if not counts[event]], counts
