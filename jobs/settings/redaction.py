@@ -6,11 +6,12 @@ library has to be known. It recognises a credential by
 
     its value            a variable of this process's environment has this value, and the name of a credential
     its own shape        a private key in PEM, an access key of AWS, a token of GitHub, a JWT, a webhook of Slack
-    its place            the user info of an address, a header of HTTP, a parameter of a signed address
+    its place            the user info of an address, a header of HTTP, a parameter of a signed address, mysql -p…
     the name of a value  password=…, 'secret': '…', --api-key …, ('password', '…'), <password>…</password>
 
 A name such as `password` makes any value a credential. A name such as `token` has other meanings too, so its value must
-look random. A random value that stands alone, or has another name, stays: nothing distinguishes it from a digest.
+look random. So must a value that follows its name in a sentence: "the password … is wrong". A random value that stands
+alone, or has another name, stays: nothing distinguishes it from a digest.
 """
 
 import os
@@ -84,18 +85,30 @@ _LOGIN = re.compile(
     r"(?P<value>'[^'\n]+'|\"[^\"\n]+\"|[^\s'\"]+)",
     re.IGNORECASE,
 )
+_COMMAND = re.compile(
+    r"(?P<keep>\b(?:mysql|mariadb)[\w-]{0,20}\s(?:[^\n|;&]{0,300}?\s)?-p"
+    r"|\b(?:sshpass|snowsql|(?:docker|podman|skopeo|helm|oc|cf|az)\s(?:[^\n|;&]{0,99}?\s)?login)\s"
+    r"(?:[^\n|;&]{0,300}?\s)?-p\s?"
+    r"|\bredis-cli\s(?:[^\n|;&]{0,300}?\s)?-a\s|\bldap[a-z]{3,9}\s(?:[^\n|;&]{0,300}?\s)?-w\s"
+    r"|\s-pass(?:in|out)?\spass:|\bsqlplus\s[\w$]{1,100}/)"
+    r"(?P<value>'[^'\n]+'|\"[^\"\n]+\"|[^\s'\"@;|&-][^\s'\"@]*)"
+)
 
 # --- credentials by the name of their value ---------------------------------------------------------------------------
 
 _STRONG_NAME = (
-    r"pass[._ -]?(?:word|wd|phrase|code)|passwd|(?<![a-zA-Z])pwd|(?<=[a-z])Pwd|secret(?!ar)"
+    r"pass[._ -]?(?:word|wd|w(?![a-z])|phrase|code)|pswd|(?<![a-zA-Z])pwd|(?<=[a-z])Pwd"
+    r"|(?<![a-zA-Z])pw(?![a-zA-Z])|(?-i:(?<=[a-z])Pw(?![a-z]))|(?<!\d{12}:)secret(?!ar|smanager)"
     r"|(?:access|account|api|app|private|encryption|signing|master|storage|subscription|service|customer|license|shared"
-    r"|auth|publish|ingest|function)[._-]?key"
+    r"|auth|publish|ingest|function|fernet)[._-]?key|(?:access|api) (?:key|token)"
     r"|(?:session|security|access|refresh|auth|oauth|api|bot|sas|bearer|vault|csrf)[._-]?token"
     r"|shared[._-]?access[._-]?signature|encoded[._-]?credentials?|session[._-]?key"
-    r"|(?:key|trust)[._-]?store[._-]?pass|(?:db|user|admin|root|ftp|smtp|ssh)[._-]?pass(?![A-Za-z])"
+    r"|(?:key|trust)[._-]?store[._-]?pass|(?<=-)(?:store|key)pass(?![a-z])"
+    r"|(?:db|user|admin|root|ftp|smtp|ssh)[._-]?pass(?![A-Za-z])"
 )
-_WEAK_NAME = r"token|credentials?|(?<![a-zA-Z])(?:auth|pass|jwt|sig|signature|dsn)(?![a-zA-Z])|(?<=[a-z])(?:Pass|Sig)\b"
+_WEAK_NAME = (
+    r"token|credentials?|bearer|(?<![a-zA-Z])(?:auth|pass|jwt|sig|signature|dsn)(?![a-zA-Z])|(?<=[a-z])(?:Pass|Sig)\b"
+)
 _NAMED = re.compile(
     rf"(?P<strong>(?i:{_STRONG_NAME}))(?P<rest>[\w.-]{{0,120}})"
     rf"|(?P<weak>(?i:{_WEAK_NAME}))(?P<rest_of_weak>[\w.-]{{0,120}})"
@@ -106,10 +119,12 @@ _SEPARATOR = re.compile(
     r"(?P<sets>\s?(?:=>|->|:=|==|=|%3[Dd])\s?)"
     r"|(?P<tells>\s?:\s?|:\s{1,8})"
     r"|</name>\s{0,20}<value>(?P<in_xml>)"
+    r"|(?P<pairs>(?:,\s{0,20}|\s{1,20})(?:\\*['\"])?value(?:\\*['\"])?\s?[:=]\s?)"
+    r"|(?P<passes>\()(?=\\*['\"])"
     r"|(?P<closes>>)(?=[^<\s]+</)"
     r"|(?P<lists>,\s?)(?=[bru]?\\*['\"])"
     r"|(?P<follows>\s{1,4})(?=\\*['\"])"
-    r"|(?P<argues>\s)(?=[^\s-])"
+    r"|(?P<argues>\s(?:(?:is|was)\s)?)(?=[^\s-])"
     r")(?:Some\()?(?:[bruBRU](?=['\"]))?"
 )
 _NOT_A_VALUE = re.compile(
@@ -134,7 +149,8 @@ _UNQUOTED = re.compile(
 _WEAK_VALUE = re.compile(r"[\w+/.=~%-]{12,300}")
 _RANDOM = re.compile(r"(?=[^A-Za-z]*[A-Za-z])(?=\D*\d)(?![\d:.TZ+-]*$)(?!.*://)[^/].*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]{1,24}[.,;:!?]?")
-_WORDS_OF_NAMES = ("pass", "pwd", "secret", "key", "token", "credential", "sig", "auth", "jwt", "dsn")
+_IN_SENTENCE = re.compile(r"(?=[^\d\s]*\d)(?=[^A-Z\s]*[A-Z])(?=[^a-z\s]*[a-z])[\w+/=~!#$%^&*-]{8,300}")
+_WORDS_OF_NAMES = ("pass", "pw", "pswd", "secret", "key", "token", "credential", "bearer", "sig", "auth", "jwt", "dsn")
 _LEAST_CHARACTERS = 8  # of a variable's value; a shorter one may be a part of any text
 _FOLDERS_OF_SHELL = ("PWD", "OLDPWD")  # `pwd` is a name of passwords too
 _LINE_OF_ENVIRONMENT = re.compile(r"(?:^|\n)(?:export |declare -x )?[A-Z][A-Z0-9_]*=$")
@@ -252,6 +268,9 @@ def _value_span(text: str, name: re.Match[str], separator: re.Match[str]) -> tup
     first = separator.end()
     if _names_no_value(name["rest"] if strong else name["rest_of_weak"]) or not _is_setting(text, name, separator):
         return None
+    if separator["argues"] and not _is_option(text, name):
+        said = _IN_SENTENCE.match(text, first)
+        return said.span() if said and strong and _is_random(said[0]) else None
     quote = re.compile(_QUOTED).match(text, first)
     if quote is not None and quote[0] == "`" and text[quote.end() : quote.end() + 1] in " .,;:)":
         return None  # the end of `password=` in a sentence
@@ -277,10 +296,14 @@ def _value_span(text: str, name: re.Match[str], separator: re.Match[str]) -> tup
 
 
 def _is_setting(text: str, name: re.Match[str], separator: re.Match[str]) -> bool:
-    """Return whether name and separator belong together: a quoted name has two quotes, an argument two dashes."""
+    """Return whether name and separator belong together: a quoted name has two quotes."""
     before = text[max(0, name.start() - 130) : name.start()]
     if separator["argues"]:
-        return re.search(r"(?:^|[\s'\"])--?[\w.-]*$", before) is not None and not separator["ends"]
+        return not separator["ends"] and (name[0].lower() != "secret" or _is_option(text, name))
+    if separator["pairs"]:
+        return re.search(r"(?i:\b(?:name|key)\\*['\"]?\s?[:=]\s?(?:\\*['\"])?)[\w.-]*$", before) is not None
+    if separator["passes"]:
+        return re.search(r"(?i:set|with)_?$", before) is not None
     if separator["lists"]:
         return bool(separator["ends"]) and re.search(r"(?:\(\s?[bru]?\\*['\"]|['\"]--?)[\w.-]*$", before) is not None
     if separator["follows"]:
@@ -290,6 +313,11 @@ def _is_setting(text: str, name: re.Match[str], separator: re.Match[str]) -> boo
     if separator["closes"]:
         return re.search(r"<[\w:.-]*$", before) is not None
     return True
+
+
+def _is_option(text: str, name: re.Match[str]) -> bool:
+    """Return whether the name begins with a dash, as an option of a command."""
+    return re.search(r"(?:^|[\s'\"])--?[\w.-]*$", text[max(0, name.start() - 130) : name.start()]) is not None
 
 
 def _weak_span(text: str, first: int) -> tuple[int, int] | None:
@@ -334,4 +362,5 @@ _PLACES = (
     _Places(("authorization", "cookie"), _HEADER, _hide_in_header),
     _Places(("bearer", "basic"), _SCHEME, _hide_unless_word),
     _Places(("identified", "login", " -u", "--u"), _LOGIN, _hide_unless_word),
+    _Places((" -p", " -a", " -w", "sqlplus "), _COMMAND, _hide_credential),
 )

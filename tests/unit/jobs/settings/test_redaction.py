@@ -150,6 +150,7 @@ def test_the_value_of_a_secret_variable_is_hidden_in_any_shape(monkeypatch: pyte
         *("secret", "password=", "a://", "access_key", "?sig", "'", "token: ", "a://b:", "-----BEGIN PRIVATE KEY-----"),
         *("token=", "password,", "<password>", "secret_", "Cookie: ", "https://a", "eyJabcdefghij", "('password', '"),
         *("password=a,", "password=\\'", "--password ", "identified by ", " -u a", "{", "jdbc:oracle:thin:a/"),
+        *("mysql ", "mysql -p", "az login ", "ldapadd -x ", "password is ", "password A1", "'name': 'password', "),
     ],
 )
 def test_a_long_text_costs_no_more_than_its_length(word: str) -> None:
