@@ -218,6 +218,8 @@ class _Answering(BaseHTTPRequestHandler):
                 self._say({"FileStatuses": {"FileStatus": [_status_document(now)]}})
             case "GETFILEBLOCKLOCATIONS":
                 self._say({"BlockLocations": {"BlockLocation": []}})
+            case "OPEN" if not all(parameters.get(name, "0").isdecimal() for name in ("offset", "length")):
+                self._refuse(400, "IOException", "offset and length must be numbers of bytes")
             case "OPEN" if not ticket.matches_object(now.size, now.etag):
                 self._refuse(409, "IOException", f"{ticket.address} has changed since the driver named it")
             case "OPEN" if "data" not in parameters:

@@ -210,6 +210,12 @@ def test_a_missing_object_and_an_unknown_operation_are_errors(gateway: ObjectGat
     assert (answer.status, json.loads(body)["RemoteException"]["exception"]) == (400, "UnsupportedOperationException")
 
 
+@pytest.mark.parametrize("query", ["offset=abc", "offset=-5", "offset=5&length=-1", "length=1e3"])
+def test_a_range_that_is_no_count_of_bytes_is_an_error(query: str, gateway: ObjectGateway, store: ObjectStore) -> None:
+    answer, body = request(gateway.url(store, "a é.csv.gz"), f"op=OPEN&data=true&{query}")
+    assert (answer.status, json.loads(body)["RemoteException"]["exception"]) == (400, "IOException")
+
+
 def test_texts_name_the_object(gateway: ObjectGateway, store: ObjectStore) -> None:
     url = gateway.url(store, "a é.csv.gz")
     assert with_object_names(f"cannot read {url}: x") == f"cannot read s3://{BUCKET}/in [1]/a é.csv.gz: x"
