@@ -80,6 +80,7 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     fail_calc: str | None = None
     column_types: dict[str, str] | None = None
     delimiter: str | None = None
+    quote_columns: Any = None
     strategy: str | None = None
     incremental_strategy: str | None = None
     merge_update_columns: Any = None

@@ -82,9 +82,12 @@ def seed_model(node: DbtNode, name: str, root: Path, file: str, adapter: str) ->
         return replace(model, refusal=f"its file {path.name} is hidden, as Spark ignores names with _ first. Rename it")
     types = {column.lower(): spark_type(type_, adapter) for column, type_ in (node.config.column_types or {}).items()}
     try:
-        seed = read_seed(path, node.config.delimiter or ",", types)
+        quotes = bool(node.config.quote_columns)
+        seed = read_seed(path, node.config.delimiter or ",", types, quotes_columns=quotes)
     except InputError as err:
         return replace(model, refusal=" ".join(str(err).split()))
+    if seed.refusal:
+        return replace(model, refusal=seed.refusal)
     options = {"path": f"${{data}}/{file}", **seed.options}
     statement = _text_with_columns(CreateSource(name, "csv", seed.fields, options))
     return replace(model, statement=statement, notes=seed.notes)
