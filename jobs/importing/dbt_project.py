@@ -48,7 +48,9 @@ from tussock.jobs.importing.names import (
     Renamed,
     bare_query,
     name_text,
+    names_of_withs,
     parts_of,
+    relation_beside,
     relation_name,
     relation_text,
     rename_relations,
@@ -64,6 +66,8 @@ from tussock.jobs.importing.project import (
     name_apart,
 )
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.settings.exposures import EXPOSURES, Exposure
 from tussock.jobs.settings.user_files import errors_of_reading
 from tussock.statestore.errors import InputError
@@ -243,10 +247,11 @@ class _Reading:
     def _with_file_sources(self, renamed: Renamed, place: str, own: str) -> Renamed:
         """The SQL with a source in place of each read of files. Equal reads are one source."""
         sql, at, reads = "", 0, set(renamed.reads)
+        withs = names_of_withs(tokens_of(SourceText(renamed.sql)))
         for written in find_reads(renamed.sql):
             source = self._file_source(written.read, place, own)
             reads.add(source)
-            sql += renamed.sql[at : written.begin] + relation_text(source)
+            sql += renamed.sql[at : written.begin] + relation_beside(source, withs)
             at = written.end
         return Renamed(sql + renamed.sql[at:], tuple(sorted(reads)), renamed.double_quotes)
 

@@ -1,7 +1,7 @@
 """Names of a project's relations, in the project's SQL and in the pipeline."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,6 +10,7 @@ from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, join_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 
+_BEFORE_NAME = ("WITH", "RECURSIVE", ",")  # of a query in WITH
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -32,6 +33,24 @@ def _allowed_name(name: str) -> str:
 def relation_text(relation: str) -> str:
     """The name of a relation in a statement."""
     return ".".join(map(name_text, relation.split(".")))
+
+
+def relation_beside(relation: str, withs: Container[str]) -> str:
+    """The name of a relation in a query. A WITH of the query does not hide a name with a schema.
+
+    Args:
+        withs: the names that the query's WITH may define; see `names_of_withs`.
+    """
+    return f"{DEFAULT_SCHEMA}.{relation_text(relation)}" if relation in withs else relation_text(relation)
+
+
+def names_of_withs(tokens: Sequence[Token]) -> frozenset[str]:
+    """The names that a WITH of a query may define, in lower case: WITH a AS (…), b (x, y) AS (…). May have others."""
+    return frozenset(
+        name.value().lower()
+        for before, name, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if _is_name(name) and before.text.upper() in _BEFORE_NAME and after.text.upper() in ("AS", "(")
+    )
 
 
 def name_text(name: str) -> str:
@@ -92,7 +111,7 @@ def rename_relations(
     tokens = tokens_of(SourceText(sql))
     text, at, index = "", 0, 0
     reads: set[str] = set()
-    double_quotes = ""
+    double_quotes, withs = "", names_of_withs(tokens)
     while index < len(tokens):
         chain = _chain_at(tokens, index)
         taken = next((n for n in range(len(chain), 0, -1) if lower_values(chain[:n]) in names), 0)
@@ -101,7 +120,7 @@ def rename_relations(
             name = names[lower_values(chain[:taken])] if taken else calls[call]
             first, last = stream_around(tokens, index, index + (2 * taken - 2 if taken else len(call) - 1))
             reads.add(name)
-            text += sql[at : tokens[first].start] + relation_text(name)
+            text += sql[at : tokens[first].start] + relation_beside(name, withs)
             at, index = tokens[last].end, last + 1
             continue
         if not double_quotes and any(token.text.startswith('"') for token in chain):

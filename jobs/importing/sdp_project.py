@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from tussock.jobs.importing.clock_columns import leave_out_clock
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.judge import explain_reason
-from tussock.jobs.importing.names import relation_name, relation_text
+from tussock.jobs.importing.names import names_of_withs, relation_name, relation_text
 from tussock.jobs.importing.project import (
     ForeignProject,
     LeftOut,
@@ -645,13 +645,16 @@ class _Reading:
         """The text of a query with names of relations in place of the project's names and reads."""
         source = SourceText(_with_settings(query.text, scope), query.place)
         parts: dict[tuple[int, int], str] = {}
+        withs = names_of_withs(tokens_of(source))
         relations, is_stream = list[str](), self._current[-1].words.kind is DatasetKind.STREAMING_TABLE
         for reference in find_references(self._binding.sandbox, source):
             is_stream |= _STREAM.match(source.text, reference.begin) is not None
             relation = self._relation_of_reference(reference, scope)
             relations.append(relation)
             qualifiers = find_qualifiers(source, relation, reference)
-            parts[reference.begin, reference.end] = name_in_query(relation, reference, by_schema=bool(qualifiers))
+            parts[reference.begin, reference.end] = name_in_query(
+                relation, reference, withs, by_schema=bool(qualifiers)
+            )
             parts |= qualifiers
         reads_files = len(relations) == 1 and relations[0] in self._of_files
         if is_stream and reads_files and (clocks := find_clocks(source)):

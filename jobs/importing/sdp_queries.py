@@ -5,12 +5,12 @@ Spark parses the query, so its words decide which parts of the text are relation
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.importing.names import lower_values, relation_text
+from tussock.jobs.importing.names import lower_values, relation_beside, relation_text
 from tussock.jobs.logical.hidden_columns import INGESTED_AT
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
@@ -88,12 +88,14 @@ def find_clocks(source: SourceText) -> dict[tuple[int, int], str]:
     return parts
 
 
-def name_in_query(name: str, reference: Reference, *, by_schema: bool) -> str:
+def name_in_query(name: str, reference: Reference, withs: Container[str], *, by_schema: bool) -> str:
     """The text that replaces a reference: the name, under the alias by which the query's columns may name it.
 
-    `by_schema`: columns are named by the schema too (find_qualifiers).
+    Args:
+        withs: the names that the query's WITH may define.
+        by_schema: columns are named by the schema too (find_qualifiers).
     """
-    alias, text = reference.parts[-1], _with_schema(name) if by_schema else relation_text(name)
+    alias, text = reference.parts[-1], _with_schema(name) if by_schema else relation_beside(name, withs)
     if reference.has_alias or reference.arguments is not None or alias.lower() == split_name(name)[1]:
         return text
     return f"{text} AS {quote_name(alias)}"

@@ -19,6 +19,7 @@ from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, Writ
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
 _RANK = "__rank"  # of changes with one sequence
+_OWN = quote_name("own changes")  # a WITH whose name no relation has, because the source is read behind it too
 _RESERVED = frozenset(name.lower() for name in (START_AT, END_AT, _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST, _RANK))
 
 
@@ -161,11 +162,11 @@ class _Flow:
         key, sequence = _list_columns(keys), self._text(self.flow.sequence)
         empty = [f"truncated.{quote_name(c)}" if c in keys else f"NULL AS {quote_name(c)}" for c in selected]
         return (
-            f"own_changes AS ({self._changes(selected)}),\n"
-            f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM own_changes)\n"
+            f"{_OWN} AS ({self._changes(selected)}),\n"
+            f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM {_OWN})\n"
             f"  CROSS JOIN (SELECT DISTINCT {sequence} AS {_SEQUENCE} FROM {sql_name(self.flow.source)}\n"
             f"    WHERE {self._text(self.flow.truncate_when)} AND {sequence} IS NOT NULL)),\n"
-            f"changes AS (SELECT {_list_columns(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM own_changes\n"
+            f"changes AS (SELECT {_list_columns(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM {_OWN}\n"
             f"  UNION ALL SELECT {', '.join(empty)}, {_SEQUENCE}, true, 0 FROM truncated)"
         )
 

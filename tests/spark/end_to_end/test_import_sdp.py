@@ -418,6 +418,8 @@ VIEWS_SQL = {
         CREATE MATERIALIZED VIEW part AS SELECT 2 AS id;
         CREATE MATERIALIZED VIEW of_view AS SELECT * FROM part;
         CREATE MATERIALIZED VIEW of_table AS SELECT * FROM default.part;
+        CREATE MATERIALIZED VIEW beside AS
+        WITH part AS (SELECT 10 AS id), other AS (SELECT part.id FROM default.part) SELECT other.id FROM other, part;
         USE SCHEMA silver;
         CREATE TEMPORARY VIEW late AS SELECT 3 AS id;
         CREATE MATERIALIZED VIEW own AS SELECT part.id FROM part;
@@ -427,7 +429,7 @@ VIEWS_SQL = {
         CREATE TEMPORARY VIEW late AS SELECT 4 AS id;
     """,
 }
-VIEW_ANSWERS = {"part": 2, "of_view": 1, "of_table": 2, "silver.own": 1, "of_late": 3}
+VIEW_ANSWERS = {"part": 2, "of_view": 1, "of_table": 2, "beside": 2, "silver.own": 1, "of_late": 3}
 
 
 def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, tmp_path: Path) -> None:

@@ -277,14 +277,14 @@ def test_a_late_change_sends_only_the_intervals_of_its_key(tmp_path: Path, targe
 
 @pytest.mark.parametrize("scd", [1, 2])
 def test_a_column_is_the_condition_of_deletes_and_truncations(spark: SparkSession, tmp_path: Path, scd: int) -> None:
-    relation = relation_of_ddl(1, "marked (id bigint, at int, deleted boolean, emptied boolean)")
+    relation = relation_of_ddl(1, "own_changes (id bigint, at int, deleted boolean, emptied boolean)")
     fields = tuple(Field(c.name, c.type) for c in relation.columns)
     target = Binder(spark, (relation,), "UTC", ("parquet",)).bind(
-        "CREATE FLOW f AS AUTO CDC INTO t FROM marked KEYS (id) APPLY AS DELETE WHEN deleted "
+        "CREATE FLOW f AS AUTO CDC INTO t FROM own_changes KEYS (id) APPLY AS DELETE WHEN deleted "
         f"APPLY AS TRUNCATE WHEN emptied SEQUENCE BY at COLUMNS (id) STORED AS SCD TYPE {scd}"
     )
     meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
-    append(meta, CreateSource("marked", "parquet", fields, {"path": str(folder)}), target)
+    append(meta, CreateSource("own_changes", "parquet", fields, {"path": str(folder)}), target)
     changes = [(1, 1, False, None), (None, 2, None, True), (2, 3, None, None), (3, 3, None, None), (3, 4, True, False)]
     folder.mkdir()
     kinds = (pa.int64(), pa.int32(), pa.bool_(), pa.bool_())

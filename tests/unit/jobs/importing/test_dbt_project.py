@@ -296,6 +296,10 @@ def test_an_unknown_dialect_is_an_error(read: ReadChanged) -> None:
         ("select 'db.main.orders' -- db.main.orders\nfrom db . main . orders",
          "select 'db.main.orders' -- db.main.orders\nfrom orders"),
         ("select x.db.main.orders from t", "select x.db.main.orders from t"),
+        ("with orders as (select 1 as id), b as (select id from db.main.orders) select * from b",
+         "with orders as (select 1 as id), b as (select id from default.orders) select * from b"),
+        ("with a as (select 1), `Orders` (id) as (select 2) select orders.id from `db`.main.orders, a",
+         "with a as (select 1), `Orders` (id) as (select 2) select orders.id from default.orders, a"),
     ],
 )  # fmt: skip
 def test_only_names_of_relations_are_replaced(sql: str, renamed: str) -> None:
