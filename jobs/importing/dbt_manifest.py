@@ -78,6 +78,7 @@ class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "po
     warn_if: str | None = None
     error_if: str | None = None
     fail_calc: str | None = None
+    where: Any = None
     column_types: dict[str, str] | None = None
     delimiter: str | None = None
     quote_columns: Any = None

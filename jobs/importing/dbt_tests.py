@@ -17,6 +17,12 @@ from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Row
 
 _ALWAYS = "!= 0"
 _COUNT = "count(*)"
+_MANY_PER_KEY = (
+    "delete+insert",
+    "insert_overwrite",
+    "append",
+    "replace_where",
+)  # each replaces or adds all rows of a key
 _INPUT = re.compile(
     r"(?P<kind>ref|source)\(\s*['\"](?P<first>[^'\"]+)['\"](?:\s*,\s*['\"](?P<second>[^'\"]+)['\"])?"
     r"(?:\s*,\s*v(?:ersion)?\s*=\s*['\"]?(?P<version>[^'\")\s]+))?"
@@ -56,10 +62,15 @@ test_assertions.__test__ = False  # type: ignore[attr-defined]  # a function of 
 
 
 def key_assertion(node: DbtNode, model: Model, manifest: DbtManifest) -> Iterator[ProjectTest]:
-    """An assertion that `unique_key` identifies the rows of an incremental model, unless a test of the project does."""
+    """An assertion that `unique_key` identifies the rows of an incremental model, unless a test of the project does.
+
+    With the strategies _MANY_PER_KEY, several rows may have one key.
+    """
+    if node.config.incremental_strategy in _MANY_PER_KEY:
+        return
     key = {column.lower() for column in model.key}
     for test in manifest.nodes_of("test"):
-        if test.attached_node != node.unique_id or (metadata := test.test_metadata) is None:
+        if test.attached_node != node.unique_id or (metadata := test.test_metadata) is None or test.config.where:
             continue
         columns = metadata.kwargs.get("combination_of_columns") or [metadata.kwargs.get("column_name")]
         if metadata.name.startswith("unique") and {str(column).lower() for column in columns} == key:

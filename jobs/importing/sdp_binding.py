@@ -196,12 +196,12 @@ class ProjectBinding:
         """The columns that Spark's reader finds in text files."""
         reader = self._spark().read.format(read.format).options(**dict(_reader_options(read)))
         try:
-            fields = reader.load(place).schema.fields
+            fields = reader.load(place)._jdf.schema().fields()
         except PySparkException as err:
             raise NoColumnsError(place, from_spark(err, SourceText("")).reason) from err
         hinted = _hinted_types(self.sandbox, read.hints)
         return ", ".join(
-            f"{quote_name(f.name)} {hinted.get(f.name.lower(), f.dataType.simpleString())}" for f in fields
+            f"{quote_name(f.name())} {hinted.get(f.name().lower(), name_of_type(f.dataType()))}" for f in fields
         )
 
 

@@ -26,6 +26,7 @@ from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import from_spark, silent_query_loggers
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import InputError
 
 _LATE_CLOCK = (
@@ -187,6 +188,11 @@ class ProjectFrames:
         node: JavaObject = getattr(column, "_jc").node()  # noqa: B009  a Column of Spark Connect has none
         return str(node.sql())
 
+    def columns_text(self, schema: StructType) -> str:
+        """The SQL of a read's columns."""
+        parsed = self.session._jsparkSession.parseDataType(schema.json())
+        return ", ".join(f"{quote_name(f.name())} {name_of_type(f.dataType())}" for f in parsed.fields())
+
     def file_variables(self, settings: Mapping[str, str]) -> dict[str, object]:
         """The globals of a file."""
         spark = _ProjectSpark(self, dict(settings))
@@ -335,7 +341,7 @@ class _ProjectReader:
         return self
 
     def schema(self, schema: StructType | str) -> "_ProjectReader":
-        self._columns = _ddl_of(schema)
+        self._columns = schema if isinstance(schema, str) else self._frames.columns_text(schema)
         return self
 
     def table(self, name: str) -> DataFrame:
@@ -390,12 +396,6 @@ def _value_text(value: str | None, field: StructField) -> str:
 
 def _option_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _ddl_of(schema: StructType | str) -> str:
-    if isinstance(schema, str):
-        return schema
-    return ", ".join(f"{quote_name(f.name)} {f.dataType.simpleString()}" for f in schema.fields)
 
 
 __all__ = ["NoSelectError", "ProjectFrames", "QueryFunctionError"]

@@ -322,6 +322,35 @@ def test_a_python_file_may_read_files_outside_of_its_functions(spark: SparkSessi
         assert session.query("SELECT count(*) > 0 AS some FROM amounts").to_pylist() == [{"some": True}]
 
 
+NESTED = """
+from pyspark import pipelines as dp
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+SCHEMA = StructType([StructField("person", StructType([StructField("first name", StringType())])),
+                     StructField("n-1", LongType())])
+
+@dp.materialized_view
+def declared():
+    return spark.read.schema(SCHEMA).json("data/people")
+
+@dp.materialized_view
+def inferred():
+    return spark.read.json("data/people")
+"""
+
+
+def test_fields_of_structs_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", people_py=NESTED)
+    people = spec.parent / "data" / "people"
+    people.mkdir()
+    (people / "1.json").write_text('{"person": {"first name": "Ann"}, "n-1": 5}\n', encoding="utf-8")
+    project, report = import_files(spark, spec, tmp_path)
+    assert not report.refused, report.refused
+    with running(project, report, tmp_path / "store", spark) as session:
+        for name in ("declared", "inferred"):
+            assert session.read(name).to_pylist() == [{"person": {"first name": "Ann"}, "n-1": 5}], name
+
+
 def test_a_table_of_a_catalog_is_read_at_the_place_of_the_option(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "trips").mkdir()
     (tmp_path / "trips" / "1.csv").write_text("id,fare\n1,2.5\n2,3.5\n", encoding="utf-8")

@@ -95,6 +95,22 @@ def test_a_unique_key_is_an_assertion_unless_a_test_has_it(read: ReadChanged) ->
     assert "GROUP BY order_id\nHAVING count(*) > 1" in key.select
 
 
+def test_a_test_of_some_rows_does_not_check_the_unique_key(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        test = manifest["nodes"]["test.bakery.unique_order_totals_order_id.43cc207b9f"]
+        test["config"]["where"] = "order_id > 5"
+
+    assert [one.name for one in read(change).assertions if one.kind == "unique_key"] == ["order_totals__unique_key"]
+
+
+def test_a_key_whose_rows_are_replaced_together_is_no_unique_key(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        del manifest["nodes"]["test.bakery.unique_order_totals_order_id.43cc207b9f"]
+        manifest["nodes"][ORDERS]["config"]["incremental_strategy"] = "delete+insert"
+
+    assert not [one for one in read(change).assertions if one.kind == "unique_key"]
+
+
 def test_only_the_incremental_branch_is_refused_with_the_command(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"][ORDERS]
