@@ -14,6 +14,7 @@ from typing import Protocol
 from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtUnitTest, UnitTestRows
 from tussock.jobs.importing.names import column_text, name_text, relation_text
 from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Rows, Severity, UnitTest
+from tussock.jobs.logical.tokens import enclose_condition
 
 _ALWAYS = "!= 0"
 _COUNT = "count(*)"
@@ -94,7 +95,7 @@ def constraint_assertions(node: DbtNode, model: Model) -> Iterator[ProjectTest]:
         if constraint.type == "not_null":
             wrong = " OR ".join(f"{name_text(column)} IS NULL" for column in columns)
         elif constraint.type == "check" and constraint.expression:
-            wrong = f"NOT ({constraint.expression})"
+            wrong = f"NOT {enclose_condition(constraint.expression)}"
         else:
             continue
         title = constraint.name or "_".join((constraint.type, *columns))

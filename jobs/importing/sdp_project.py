@@ -80,7 +80,7 @@ from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, names_mentioned, split_name
 from tussock.jobs.logical.source_text import SourceText, edit_source
-from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.logical.tokens import enclose_condition, tokens_of
 from tussock.jobs.settings.user_files import text_of
 from tussock.statestore.errors import InputError
 
@@ -571,7 +571,7 @@ class _Reading:
         ]
         columns = "" if words.columns is None else f" ({', '.join(map(quote_name, words.columns))})"
         if drops:
-            conditions = " AND ".join(f"({condition})" for condition in drops)
+            conditions = " AND ".join(map(enclose_condition, drops))
             alias = quote_name(split_name(name)[1])
             select = f"SELECT * FROM (\n{select}\n) AS {alias}{columns}\nWHERE {conditions}"
             columns = ""
@@ -608,7 +608,7 @@ class _Reading:
             )
         relation = self._relation_of_changes(dataset, words, scope)
         snapshot = "SNAPSHOT " if words.snapshots else ""
-        clauses = " ".join(_with_settings(words.clauses, scope).split())
+        clauses = _with_settings(words.clauses, scope)
         target, read = relation_text(dataset.name), relation_text(relation)
         flow = f"{dataset.name.replace('.', '_')}_changes"  # flows belong to no schema
         return f"CREATE FLOW {flow} AS AUTO CDC INTO {target} FROM {snapshot}{read}\n{clauses}"
@@ -705,7 +705,7 @@ class _Reading:
             f"{dataset.name}_{expectation.name}",
             "expectation",
             dataset.place,
-            f"SELECT * FROM {relation_text(dataset.name)} WHERE NOT coalesce(({condition}), false)",
+            f"SELECT * FROM {relation_text(dataset.name)} WHERE NOT coalesce({enclose_condition(condition)}, false)",
             (dataset.name,),
             Severity.ERROR if fails else Severity.WARNING,
             refusal=refusal,

@@ -89,7 +89,7 @@ def read_of_call(function: str, arguments: list[Token]) -> SourceRead:
         options = {k.removeprefix("cloudFiles."): v for k, v in _pairs_of(positional[2:]).items()}
         _assume_header(positional[1].lower(), None, options)
         return read_of_options(
-            positional[1], positional[0], options, None, infers=_is_true(options, "inferColumnTypes")
+            positional[1], positional[0], options, None, infers=_is_true(options, "inferColumnTypes"), nested=True
         )
     if len(positional) != 1:
         raise UnsupportedReadError(function, "expected read_files(path, format => '…', …)")
@@ -97,7 +97,7 @@ def read_of_call(function: str, arguments: list[Token]) -> SourceRead:
     schema, hints = named.pop("schema", None), named.pop("schemahints", "")
     infers = named.pop("infercolumntypes", "true").lower() == "true"
     named.setdefault("header", "true") if format == "csv" and "header" not in named else None
-    return read_of_options(format, positional[0], named, schema, infers=infers, hints=hints, detects=True)
+    return read_of_options(format, positional[0], named, schema, infers=infers, hints=hints, detects=True, nested=True)
 
 
 def read_of_options(
@@ -109,8 +109,13 @@ def read_of_options(
     infers: bool,
     hints: str = "",
     detects: bool = False,
+    nested: bool = False,
 ) -> SourceRead:
-    """The read of Spark's reader with these options. `detects`: the files show a format that is not named ("").
+    """The read of Spark's reader with these options.
+
+    Args:
+        detects: the files show a format that is not named ("").
+        nested: a folder means all files below it, as for Auto Loader. Spark's own readers take those directly in it.
 
     Raises: UnsupportedReadError.
     """
@@ -120,7 +125,7 @@ def read_of_options(
         format = _pop_option(options, "cloudFiles.format") or ""
         infers = (_pop_option(options, "cloudFiles.inferColumnTypes") or "false").lower() == "true"
         hints = _pop_option(options, "cloudFiles.schemaHints") or hints
-        format = format.lower()
+        format, nested = format.lower(), True
         _assume_header(format, columns, options)
     if not format and not detects:
         raise UnsupportedReadError(path or "a read", "its format is not named; add format => 'csv', 'json', …")
@@ -128,8 +133,11 @@ def read_of_options(
         raise UnsupportedReadError(
             f"format {format!r}", f"no source reads it; the formats of sources are {', '.join(_FORMATS)}"
         )
+    nested = nested and format not in ("delta", "kafka") and not any(c in path for c in "*?[{")
     if (pattern := _pop_option(options, "pathGlobFilter") or _pop_option(options, "fileNamePattern")) and path:
-        path = f"{path.rstrip('/')}/{pattern}"
+        path = f"{path.rstrip('/')}/{'**/' if nested else ''}{pattern}"
+    elif nested and not any(key.lower() == "recursivefilelookup" for key in options):
+        options["recursiveFileLookup"] = "true"
     notes = _translate_options(options)
     if format == "kafka":
         path = ""

@@ -260,7 +260,7 @@ class Recorder:
             _parts_of(target),
             Place(place.line, 1),
             WrittenQuery(".".join(map(quote_name, _parts_of(source))), Place(place.line, 1)),
-            " ".join(clauses),
+            "\n".join(clauses),
         )
         self.changes.append(RecordedChanges(words, place))
 

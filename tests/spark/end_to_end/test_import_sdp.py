@@ -175,14 +175,19 @@ SELECT *, current_timestamp() AS taken_at, _metadata.file_name AS file
 FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
 
 CREATE STREAMING TABLE orders_clean (
-  CONSTRAINT positive EXPECT (amount > 0) ON VIOLATION DROP ROW,
-  CONSTRAINT known EXPECT (customer IS NOT NULL),
+  CONSTRAINT positive EXPECT (amount > 0  -- returns are negative
+  ) ON VIOLATION DROP ROW,
+  CONSTRAINT known EXPECT (customer IS NOT NULL  -- of a guest
+  ),
   CONSTRAINT has_id EXPECT (id IS NOT NULL) ON VIOLATION FAIL UPDATE
 ) AS SELECT id, customer, at, amount, op FROM STREAM(LIVE.orders_raw);
 
 CREATE STREAMING TABLE orders_now;
 CREATE FLOW changes AS AUTO CDC INTO orders_now FROM STREAM(orders_raw)
-KEYS (id) APPLY AS DELETE WHEN op = 'D' SEQUENCE BY at COLUMNS * EXCEPT (op, taken_at, file) STORED AS SCD TYPE 1;
+KEYS (id) APPLY AS DELETE WHEN op = 'D' -- also later ones
+SEQUENCE BY at -- of the database
+COLUMNS * EXCEPT (op, taken_at, file) -- the rest
+STORED AS SCD TYPE 1;
 
 CREATE STREAMING TABLE doubled;
 APPLY CHANGES INTO doubled FROM (SELECT id, at, 2 * amount AS twice FROM STREAM(orders_raw) WHERE op <> 'D')

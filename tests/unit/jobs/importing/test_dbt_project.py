@@ -199,7 +199,7 @@ def test_constraints_of_a_contract_are_assertions(read: ReadChanged) -> None:
     selects = {a.name: a.select for a in read(change).assertions if a.kind.startswith("constraint")}
     assert selects == {
         "order_totals__not_null_order_id": "SELECT *\nFROM order_totals\nWHERE order_id IS NULL",
-        "order_totals__positive": "SELECT *\nFROM order_totals\nWHERE NOT (total >= 0)",
+        "order_totals__positive": "SELECT *\nFROM order_totals\nWHERE NOT (total >= 0\n)",
     }
 
 

@@ -16,16 +16,17 @@ def test_read_files_has_named_arguments() -> None:
     read = read_call(
         "read_files('s3a://b/o', format => 'csv', header => true, sep => ';', schema => 'id INT, n STRING')"
     )
-    assert read == SourceRead("csv", "s3://b/o", "id INT, n STRING", (("header", "true"), ("sep", ";")), True)
+    options = (("header", "true"), ("recursiveFileLookup", "true"), ("sep", ";"))
+    assert read == SourceRead("csv", "s3://b/o", "id INT, n STRING", options, True)
     assert read.to_sql("o_files", read.path, read.columns) == (
         "CREATE SOURCE o_files (id INT, n STRING) USING csv OPTIONS "
-        "(path 's3://b/o', header 'true', sep ';', may_be_missing 'true')"
+        "(path 's3://b/o', header 'true', recursiveFileLookup 'true', sep ';', may_be_missing 'true')"
     )
 
 
 def test_cloud_files_has_a_map_of_options() -> None:
     read = read_call("cloud_files('/o', 'json', map('cloudFiles.inferColumnTypes', 'true', 'multiLine', 'true'))")
-    assert read == SourceRead("json", "/o", None, (("multiLine", "true"),), True)
+    assert read == SourceRead("json", "/o", None, (("multiLine", "true"), ("recursiveFileLookup", "true")), True)
 
 
 def test_the_options_of_a_stream_do_not_reach_the_source() -> None:
@@ -38,7 +39,7 @@ def test_the_options_of_a_stream_do_not_reach_the_source() -> None:
         "header": "true",
     }
     read = read_of_options("cloudFiles", "/o/", options, None, infers=False)
-    assert read == SourceRead("csv", "/o/*.csv", None, (("header", "true"),), False, "id INT")
+    assert read == SourceRead("csv", "/o/**/*.csv", None, (("header", "true"),), False, "id INT")
 
 
 def test_a_topic_keeps_the_options_of_its_client() -> None:
@@ -82,13 +83,36 @@ def test_other_reads_have_a_reason(text: str, reason: str) -> None:
 
 
 def test_auto_loader_assumes_that_csv_files_have_headers() -> None:
-    auto = {"cloudFiles.format": "csv"}
-    assert dict(read_of_options("cloudFiles", "/a", auto, None, infers=False).options) == {"header": "true"}
-    assert dict(read_of_options("cloudFiles", "/a", auto, "id INT", infers=False).options) == {}
-    without = {**auto, "header": "false"}
-    assert dict(read_of_options("cloudFiles", "/a", without, None, infers=False).options) == {"header": "false"}
-    assert dict(read_of_options("csv", "/a", {}, None, infers=False).options) == {}
+    def header_of(format: str, columns: str | None, **options: str) -> str | None:
+        auto = {"cloudFiles.format": "csv", **options}
+        return dict(read_of_options(format, "/a", auto, columns, infers=False).options).get("header")
+
+    assert header_of("cloudFiles", None) == "true"
+    assert header_of("cloudFiles", "id INT") is None
+    assert header_of("cloudFiles", None, header="false") == "false"
+    assert read_of_options("csv", "/a", {}, None, infers=False).options == ()
 
 
 def test_read_files_may_leave_the_format_to_the_files() -> None:
     assert read_call("read_files('/o')").format == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "is_nested"),
+    [
+        ("read_files('/o', format => 'json')", "/o", True),
+        ("read_files('/o', format => 'json', recursiveFileLookup => false)", "/o", False),
+        ("read_files('/o/*/x', format => 'json')", "/o/*/x", False),
+        ("read_files('/o', format => 'json', fileNamePattern => '*.json')", "/o/**/*.json", False),
+        ("cloud_files('/o', 'delta')", "/o", False),
+    ],
+)
+def test_a_folder_of_databricks_means_all_files_below_it(text: str, path: str, is_nested: bool) -> None:
+    read = read_call(text)
+    options = {key.lower(): value for key, value in read.options}
+    assert (read.path, options.get("recursivefilelookup") == "true") == (path, is_nested)
+
+
+def test_a_folder_of_spark_means_the_files_in_it() -> None:
+    read = read_of_options("csv", "/o", {"pathGlobFilter": "*.csv"}, "a INT", infers=False)
+    assert (read.path, read.options) == ("/o/*.csv", ())
