@@ -472,7 +472,7 @@ def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, t
         (
             "temporary view",
             "late",
-            "transformations/a.sql:7 defines it too, and its readers read that one; Spark refuses two of one name. "
+            "transformations/a.sql:9 defines it too, and its readers read that one; Spark refuses two of one name. "
             "Rename one",
         )
     ]

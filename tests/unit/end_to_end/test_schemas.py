@@ -195,7 +195,7 @@ def test_the_metrics_of_all_schemas_have_equally_many_parts() -> None:
     assert len({flat_name(name) for name in (*TABLES, "a_orders")}) == len(TABLES) + 1
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 50))])
 def test_relations_of_one_name_follow_a_model_and_their_copies_follow_them(seed: int, tmp_path: Path) -> None:
     random, store = Random(seed), new_store(tmp_path / "store")
     append(store, CreateSchema("a"), CreateSchema("b"), *(CreateTable(name, FIELDS, (0,)) for name in TABLES))
