@@ -175,19 +175,14 @@ SELECT *, current_timestamp() AS taken_at, _metadata.file_name AS file
 FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
 
 CREATE STREAMING TABLE orders_clean (
-  CONSTRAINT positive EXPECT (amount > 0  -- returns are negative
-  ) ON VIOLATION DROP ROW,
-  CONSTRAINT known EXPECT (customer IS NOT NULL  -- of a guest
-  ),
+  CONSTRAINT positive EXPECT (amount > 0) ON VIOLATION DROP ROW,
+  CONSTRAINT known EXPECT (customer IS NOT NULL),
   CONSTRAINT has_id EXPECT (id IS NOT NULL) ON VIOLATION FAIL UPDATE
 ) AS SELECT id, customer, at, amount, op FROM STREAM(LIVE.orders_raw);
 
 CREATE STREAMING TABLE orders_now;
 CREATE FLOW changes AS AUTO CDC INTO orders_now FROM STREAM(orders_raw)
-KEYS (id) APPLY AS DELETE WHEN op = 'D' -- also later ones
-SEQUENCE BY at -- of the database
-COLUMNS * EXCEPT (op, taken_at, file) -- the rest
-STORED AS SCD TYPE 1;
+KEYS (id) APPLY AS DELETE WHEN op = 'D' SEQUENCE BY at COLUMNS * EXCEPT (op, taken_at, file) STORED AS SCD TYPE 1;
 
 CREATE STREAMING TABLE doubled;
 APPLY CHANGES INTO doubled FROM (SELECT id, at, 2 * amount AS twice FROM STREAM(orders_raw) WHERE op <> 'D')
@@ -461,9 +456,16 @@ VIEWS_SQL = {
     "b_sql": """
         CREATE MATERIALIZED VIEW of_late AS SELECT * FROM late;
         CREATE TEMPORARY VIEW late AS SELECT 4 AS id;
+        CREATE MATERIALIZED VIEW checked (CONSTRAINT some EXPECT (id > 0  -- all
+        ) ON VIOLATION DROP ROW) AS SELECT * FROM part;
+        CREATE STREAMING TABLE newest;
+        CREATE FLOW f AS AUTO CDC INTO newest FROM checked
+        KEYS (id) -- of the only one
+        SEQUENCE BY id -- it grows
+        STORED AS SCD TYPE 2;
     """,
 }
-VIEW_ANSWERS = {"part": 2, "of_view": 1, "of_table": 2, "beside": 2, "silver.own": 1, "of_late": 3}
+VIEW_ANSWERS = {"part": 2, "of_view": 1, "of_table": 2, "beside": 2, "silver.own": 1, "of_late": 3, "checked": 1}
 
 
 def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -480,6 +482,7 @@ def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, t
         assert {name: session.read(name)["id"].to_pylist() for name in VIEW_ANSWERS} == {
             name: [number] for name, number in VIEW_ANSWERS.items()
         }
+        assert session.read("newest").column_names == ["id", "__START_AT", "__END_AT"]
 
 
 def test_a_column_of_auto_loader_has_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
