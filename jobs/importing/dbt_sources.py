@@ -23,6 +23,7 @@ from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.preview import preview_source, source_text
 from tussock.statestore.errors import InputError
 
@@ -192,7 +193,7 @@ def _with_statement(
     if read.columns is not None or read.format not in ("", *_INFERRED):
         return replace(model, statement=_text_without_columns(source, read.columns))
     try:
-        inferred = preview_source(path, model.name, read.format).source
+        inferred = _previewed(path, model.name, read)
     except InputError as err:
         return replace(model, refusal=f"{' '.join(str(err).split())} {_remedy(full_name)}".strip())
     if inferred.format not in ("csv", "json"):
@@ -206,6 +207,16 @@ def _with_statement(
     )
     options = {**inferred.options, **dict(read.options), "path": shown}
     return replace(model, statement=_text_with_columns(CreateSource(model.name, inferred.format, fields, options)))
+
+
+def _previewed(path: str, name: str, read: SourceRead) -> CreateSource:
+    """The source that the files of a read suggest. Raises InputError."""
+    try:
+        return preview_source(path, name, read.format).source
+    except NoFilesError:
+        if dict(read.options).get("recursiveFileLookup") != "true":
+            raise
+        return preview_source(f"{path}/**/*", name, read.format).source
 
 
 def _inferred_type(format: str, field: Field) -> str:

@@ -626,3 +626,16 @@ def test_a_table_with_a_contract_has_the_columns_in_the_order_of_the_contract(re
     assert "AS\nSELECT total, `order id` FROM (\n" in model_of(project, "order_totals").statement
     assert model_of(project, "order_totals").statement.endswith("\n) AS model_subq")
     assert model_of(project, "staging.stg_orders").statement == model_of(read(), "staging.stg_orders").statement
+
+
+def test_the_columns_of_a_folder_of_read_files_come_from_its_subfolders(read: ReadChanged, tmp_path: Path) -> None:
+    (tmp_path / "landing" / "2026" / "01").mkdir(parents=True)
+    (tmp_path / "landing" / "2026" / "01" / "a.csv").write_text("id,name\n1,Ann\n")
+
+    def change(manifest: dict[str, Any]) -> None:
+        folder = tmp_path / "landing"
+        manifest["nodes"][ORDERS]["compiled_code"] = f"SELECT * FROM read_files('{folder}', format => 'csv')"
+
+    statement = model_of(read(change), "order_totals_files").statement
+    assert "(id bigint, name string)" in " ".join(statement.split()).replace("( ", "(").replace(" )", ")")
+    assert "recursiveFileLookup 'true'" in statement
