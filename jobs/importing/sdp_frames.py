@@ -357,8 +357,8 @@ class _ProjectReader:
         self.options(**options)
         if not isinstance(path, str):
             raise UnsupportedReadError("a read of several paths", "read one folder or pattern")
-        given = {key.lower(): value.lower() for key, value in self._options.items()}
-        infers = given.get("inferschema") == "true" or self._format.lower() == "json"
+        lower_options = {key.lower(): value.lower() for key, value in self._options.items()}
+        infers = lower_options.get("inferschema") == "true" or self._format.lower() == "json"
         path = path or self._options.pop("path", "")
         return self._frames.read_source(
             read_of_options(self._format, path, self._options, self._columns, infers=infers)
