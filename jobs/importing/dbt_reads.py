@@ -33,7 +33,6 @@ _OF_SPARK = ("csv", "json", "parquet", "orc", "avro", "text", "delta")
 _OPTIONS = {
     **dict.fromkeys(("sep", "delim", "delimiter"), "sep"),
     "nullstr": "nullValue",
-    "header": "header",
     "quote": "quote",
     "escape": "escape",
     "comment": "comment",
@@ -109,14 +108,19 @@ def _format_of(path: str) -> str:
 def _duckdb_read(function: str, arguments: list[Token]) -> SourceRead:
     """The read of a function of DuckDB, from the tokens between its brackets."""
     paths, options, types, notes = list[str](), dict[str, str](), dict[str, str](), list[str]()
-    is_text = False
+    is_text, names = False, tuple[str, ...]()
     for argument in split_arguments(arguments):
         key = argument[0].text.lower()
         value = [t for t in argument[1:] if t.text not in (":", "=", ">")] if _is_named(argument) else argument
         if not _is_named(argument):
             paths += [_path_of(function, part) for part in split_arguments(_unbracketed(value, "["))]
         elif key in _TYPES:
-            types |= _pairs_of(function, argument)
+            types |= (pairs := _pairs_of(function, argument))
+            names = tuple(pairs) if key == "columns" else names
+        elif key == "names":
+            names = tuple(constant_of(function, part) for part in split_arguments(_unbracketed(value, "[")))
+        elif key == "header":
+            options["header"] = str(constant_of(function, value).lower() in ("true", "1")).lower()
         elif key in _OPTIONS:
             options |= {_OPTIONS[key]: constant_of(function, value)}
         elif key == "ignore_errors":
@@ -133,7 +137,7 @@ def _duckdb_read(function: str, arguments: list[Token]) -> SourceRead:
         raise UnsupportedReadError(f"{function} of {len(paths)} paths", "read one folder or pattern")
     hints = ", ".join(f"{quote_name(name)} {type_}" for name, type_ in types.items())
     read = read_of_options(_OF_DUCKDB[function], paths[0], options, None, infers=not is_text, hints=hints)
-    return replace(read, notes=(*read.notes, *notes))
+    return replace(read, names=names if read.format == "csv" else (), notes=(*read.notes, *notes))
 
 
 def _path_of(function: str, tokens: list[Token]) -> str:

@@ -198,25 +198,38 @@ def _with_statement(
         return replace(model, refusal=f"{' '.join(str(err).split())} {_remedy(full_name)}".strip())
     if inferred.format not in ("csv", "json"):
         types = {}  # the files have types of their own; dbt's are a description
+    options = {**inferred.options, **dict(read.options), "path": shown}
+    names = [f.name for f in inferred.fields]
+    if inferred.format == "csv" and len(read.names) == len(names):
+        names = list(read.names)
+    elif inferred.format == "csv" and options.get("header") != "true":
+        names = _names_without_header(len(names), adapter)
     fields = tuple(
         Field(
-            f.name,
-            types.get(f.name.lower()) or (_inferred_type(inferred.format, f) if read.inferred_types else "string"),
+            name, types.get(name.lower()) or (_inferred_type(inferred.format, f) if read.inferred_types else "string")
         )
-        for f in inferred.fields
+        for name, f in zip(names, inferred.fields, strict=True)
     )
-    options = {**inferred.options, **dict(read.options), "path": shown}
     return replace(model, statement=_text_with_columns(CreateSource(model.name, inferred.format, fields, options)))
+
+
+def _names_without_header(columns: int, adapter: str) -> list[str]:
+    """The names that the project's database gives to the columns of a csv file without a header."""
+    if adapter == "duckdb":
+        return [f"column{place:0{len(str(columns - 1))}}" for place in range(columns)]
+    return [f"_c{place}" for place in range(columns)]
 
 
 def _previewed(path: str, name: str, read: SourceRead) -> CreateSource:
     """The source that the files of a read suggest. Raises InputError."""
+    options = dict(read.options)
+    has_header = options.get("header") != "false"
     try:
-        return preview_source(path, name, read.format).source
+        return preview_source(path, name, read.format, header=has_header).source
     except NoFilesError:
-        if dict(read.options).get("recursiveFileLookup") != "true":
+        if options.get("recursiveFileLookup") != "true":
             raise
-        return preview_source(f"{path}/**/*", name, read.format).source
+        return preview_source(f"{path}/**/*", name, read.format, header=has_header).source
 
 
 def _inferred_type(format: str, field: Field) -> str:

@@ -56,6 +56,7 @@ class SourceRead:
         options: of CREATE SOURCE, without the path.
         inferred_types: whether Spark infers the types of text files; otherwise their values are strings.
         hints: columns with types that take precedence over the inferred ones, as DDL.
+        names: of all columns of a csv file, in their order; empty: those of its header.
         notes: differences from the read as written.
     """
 
@@ -65,6 +66,7 @@ class SourceRead:
     options: tuple[tuple[str, str], ...] = ()
     inferred_types: bool = False
     hints: str = ""
+    names: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def to_sql(self, name: str, path: str, columns: str | None) -> str:
@@ -145,7 +147,7 @@ def read_of_options(
         path, account = _path_of(path)
         if account:
             options["account"] = account
-    return SourceRead(format, path, columns, tuple(sorted(options.items())), infers, hints, tuple(notes))
+    return SourceRead(format, path, columns, tuple(sorted(options.items())), infers, hints, notes=tuple(notes))
 
 
 def _translate_options(options: dict[str, str]) -> list[str]:

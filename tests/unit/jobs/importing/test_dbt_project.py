@@ -639,3 +639,31 @@ def test_the_columns_of_a_folder_of_read_files_come_from_its_subfolders(read: Re
     statement = model_of(read(change), "order_totals_files").statement
     assert "(id bigint, name string)" in " ".join(statement.split()).replace("( ", "(").replace(" )", ")")
     assert "recursiveFileLookup 'true'" in statement
+
+
+@pytest.mark.parametrize(
+    ("call", "adapter", "columns"),
+    [
+        ("read_csv('{}', header = false)", "duckdb", "(column0 bigint, column1 string)"),
+        (
+            "read_csv('{}', header = 0, columns = {{'Id': 'INTEGER', 'name': 'VARCHAR'}})",
+            "duckdb",
+            "(`Id` int, name string)",
+        ),
+        ("read_csv('{}', header = false, names = ['id', 'name'])", "duckdb", "(id bigint, name string)"),
+        ("read_files('{}', format => 'csv', header => false)", "databricks", "(_c0 bigint, _c1 string)"),
+    ],
+)
+def test_columns_without_a_header_have_the_names_of_the_database(
+    read: ReadChanged, tmp_path: Path, call: str, adapter: str, columns: str
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("1,Ann\n2,Bob\n")
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["metadata"]["adapter_type"] = adapter
+        manifest["nodes"][ORDERS]["compiled_code"] = f"SELECT * FROM {call.format(file)}"
+
+    statement = " ".join(model_of(read(change), "order_totals_files").statement.split())
+    assert columns in statement.replace("( ", "(").replace(" )", ")")
+    assert "header 'true'" not in statement
