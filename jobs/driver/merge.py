@@ -83,7 +83,7 @@ def plan_merge(branch: MetaStore) -> Merge:
     """Return the effect of merging a branch into its parent. Changes nothing.
 
     Raises CannotMergeError unless the branch follows the parent and both stand at one epoch, without waiting statements
-    and without an open barrier.
+    and without an open barrier of the branch.
     """
     origin, parent = branch.settings.origin, branch.parent
     assert origin is not None
@@ -125,7 +125,11 @@ def _require_mergeable(branch: MetaStore, mine: HummockVersion, parent: MetaStor
             origin.name,
             "it takes its own input, so its rows are not the parent's. Apply the branch's files to the parent instead",
         )
-    if branch.log_end() > mine.log_end or next(epochs_of_parent(branch, mine), None) is not None:
+    if (
+        branch.log_end() > mine.log_end
+        or branch.barrier_after(mine.epoch) is not None
+        or next(epochs_of_parent(branch, mine), None) is not None
+    ):
         reason = f"it is behind its parent. Run `tussock epoch --branch {origin.name}` first"
         raise CannotMergeError(origin.name, reason)
     if parent.log_end() > theirs.log_end:
@@ -139,14 +143,17 @@ def merge_branch(branch: MetaStore, merge: Merge, progress: Progress = no_progre
 
     A repeated call continues an interrupted one.
 
-    Raises: CannotMergeError if the parent has an open barrier of another run, or another epoch since `merge`;
-        LostRaceError; errors of the object store.
+    Raises: CannotMergeError if the parent has an open barrier of another run, or if one of both has another epoch since
+        `merge`; LostRaceError; errors of the object store.
     Cost: reads and writes the state of the adopted relations. Memory: a few SSTs.
     """
     parent = branch.parent
     mine, version = branch.read_latest(), parent.read_latest()
     if _has_adopted(version, merge.adopted) or not merge.changes_parent:
         return version
+    _require_mergeable(branch, mine, parent, version)  # again: an epoch may have been committed since it was planned
+    if mine.epoch != merge.epoch:
+        raise CannotMergeError(merge.branch, f"it has taken epochs since the merge was planned at {merge.epoch}. Merge it again")
 
     def plan_barrier(epoch: int) -> BarrierPlan:
         catalog = _catalog_after(version.catalog, mine.catalog, merge, epoch)

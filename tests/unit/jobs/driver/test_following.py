@@ -520,6 +520,23 @@ def test_a_killed_merge_is_whole_or_absent_and_any_run_of_the_parent_may_finish_
     assert stored(pair.parent) == pair.answers(CHANGED)
 
 
+def test_a_merge_is_refused_if_an_epoch_was_committed_since_it_was_planned(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=16)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    follow(branch)
+    merge = plan_merge(branch)
+    pair.take_input()
+    with pytest.raises(CannotMergeError, match="behind its parent"):
+        merge_branch(branch, merge)
+    follow(branch)
+    with pytest.raises(CannotMergeError, match="since the merge was planned"):
+        merge_branch(branch, merge)
+    assert stored(pair.parent) == pair.answers(VIEWS)
+    merge_branch(branch, plan_merge(branch))
+    assert stored(pair.parent) == pair.answers(CHANGED)
+
+
 def test_a_branch_merges_only_at_the_epoch_of_its_parent_and_without_waiting_statements(tmp_path: Path) -> None:
     pair = Pair(tmp_path, seed=13)
     branch = pair.parent.open_branch("b")
