@@ -153,7 +153,9 @@ def merge_branch(branch: MetaStore, merge: Merge, progress: Progress = no_progre
         return version
     _require_mergeable(branch, mine, parent, version)  # again: an epoch may have been committed since it was planned
     if mine.epoch != merge.epoch:
-        raise CannotMergeError(merge.branch, f"it has taken epochs since the merge was planned at {merge.epoch}. Merge it again")
+        raise CannotMergeError(
+            merge.branch, f"it has taken epochs since the merge was planned at {merge.epoch}. Merge it again"
+        )
 
     def plan_barrier(epoch: int) -> BarrierPlan:
         catalog = _catalog_after(version.catalog, mine.catalog, merge, epoch)

@@ -439,7 +439,10 @@ def _skip_partition(
 
 
 def _bound_ranges(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: int | None) -> list[PinnedOffsets]:
-    """Cut the ranges in proportion to the epoch's bounds; at least one record remains."""
+    """Cut the ranges in proportion to the epoch's bounds; at least one record remains.
+
+    A partition whose first range is cut to nothing stays: its start is thereby known to later epochs.
+    """
     bounds = [int(source.options[_MAX_OFFSETS])] if _MAX_OFFSETS in source.options else []
     if max_bytes is not None:
         bounds.append(max_bytes // int(source.options.get(_RECORD_BYTES, _NOMINAL_BYTES)))
@@ -452,7 +455,7 @@ def _bound_ranges(source: CreateSource, ranges: Sequence[PinnedOffsets], max_byt
         lag = pinned.offsets.next - pinned.offsets.first
         count = min(left, lag, -(-lag * limit // waiting))
         left -= count
-        if count or not lag:
+        if count or pinned.origin == pinned.offsets.first:
             bounded_ranges.append(
                 _pinned_range(
                     source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin

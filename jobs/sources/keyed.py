@@ -155,7 +155,7 @@ class KeyedPlan:
         remembers: every change is stored, so that a change can be taken back.
         folders: the folders that names of files are relative to, in positions.
         envelope: where the record's envelope is; None: the columns of a record are those of the row.
-        names_partitions: the last columns of a record, topic and partition, name its place for rejects.
+        of_topic: records are messages of a topic. Their last columns, topic and partition, name their place.
         omits: records may omit values that did not change (LOG_FIELDS).
         of_table: records are rows of a table, which have no number (TABLES).
         by_value: their values identify them.
@@ -172,7 +172,7 @@ class KeyedPlan:
     remembers: bool
     folders: tuple[str, ...]
     envelope: EnvelopeForm | None = None
-    names_partitions: bool = False
+    of_topic: bool = False
     omits: bool = False
     of_table: bool = False
     by_value: bool = False
@@ -226,7 +226,7 @@ def records_of(source: CreateSource) -> CreateSource:
     fields, format = source.fields, source.format
     if has_envelopes(source):
         fields, format = (MESSAGE_FIELDS, KAFKA) if format == KAFKA else (LINE_FIELDS, "text")
-    if _names_partitions(source):
+    if _is_topic(source):
         fields = (*fields, *PLACE_FIELDS)
     return msgspec.structs.replace(source, format=format, fields=fields, options=options, keyed=None)
 
@@ -261,8 +261,8 @@ def has_envelopes(source: CreateSource) -> bool:
     return source.options.get(CHANGES) == RecordKind.DEBEZIUM
 
 
-def _names_partitions(source: CreateSource) -> bool:
-    return source.format == KAFKA and source.keyed is not None and quarantines_rejects(source)
+def _is_topic(source: CreateSource) -> bool:
+    return source.format == KAFKA and source.keyed is not None
 
 
 def _form_of(source: CreateSource) -> EnvelopeForm | None:
@@ -309,7 +309,7 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         _takes_changes_back(source),
         folders_of(source),
         _form_of(source),
-        _names_partitions(source),
+        _is_topic(source),
         has_operations(source),
         source.format in TABLES,
         source.format in TABLES and not has_rows_by_key(source),

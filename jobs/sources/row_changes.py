@@ -51,13 +51,15 @@ class BadChangeError(SourceFileError):
     """A record of a keyed source is no change of a row.
 
     Args:
-        path: of its file; empty for a topic or a table.
-        record: its number within the file, from 1, or its offset in the topic; OF_TABLE: a row of a table.
+        path: of its file, or its partition of a topic; empty for a table.
+        record: its number within the file, from 1, or its offset in the partition; OF_TABLE: a row of a table.
+        of_topic: it is a message of a topic.
     """
 
     path: str
     record: int
     reason: str
+    of_topic: bool = False
 
     def __str__(self) -> str:
         if self.record == OF_TABLE:
@@ -66,10 +68,10 @@ class BadChangeError(SourceFileError):
                 "the table without it."
             )
         aside = "With the option on_error 'quarantine', such records go to the source's table of rejects"
-        if not self.path:
+        if self.of_topic:
             return (
-                f"the record at offset {self.record}: {self.reason}. A topic's records never change. {aside}: drop the "
-                "source with its readers, and create them again with the option."
+                f"the record at offset {self.record} of partition {self.path}: {self.reason}. A topic's records never "
+                f"change. {aside}: drop the source with its readers, and create them again with the option."
             )
         return (
             f"file {self.path}, record {self.record}: {self.reason}. Repair the record, and the next run reads the "
@@ -145,9 +147,9 @@ def _read_records(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -
     """Read the envelopes of records, if they have some."""
     if plan.omits:
         return _ReadRecords((*fields, *LOG_FIELDS), records, None, None)
-    more = PLACE_FIELDS if plan.names_partitions else ()
+    more = PLACE_FIELDS if plan.of_topic else ()
     if (form := plan.envelope) is None:
-        value = next((i for i, f in enumerate(fields) if f.name == "value" and plan.names_partitions), None)
+        value = next((i for i, f in enumerate(fields) if f.name == "value" and plan.of_topic), None)
         raw = None if value is None else one_array(records.column(value))
         return _ReadRecords((*fields, *more), records, None, raw)
     read = read_envelopes(form, fields, plan.key, records)
@@ -208,6 +210,7 @@ def _deletions(plan: KeyedPlan, records: pa.Table, operations: pa.Array, kernel:
             _path_of(plan, records, err.row) if 0 <= err.row < records.num_rows else "",
             _number_of(plan, records, max(0, err.row)),
             f"delete_when ({expression_text(plan.delete_when)}) raised: {err.reason}",
+            plan.of_topic,
         ) from err
     return pc.or_(by_operation, one_array(pc.fill_null(computed.column(0), False)))
 
@@ -263,20 +266,29 @@ def _place_of(plan: KeyedPlan, fields: Sequence[Field], column: int) -> int:
 
 
 def _error_of(plan: KeyedPlan, fields: Sequence[Field], bad: pa.Table, reason: str) -> BadChangeError:
-    return BadChangeError(_path_of(plan, bad, 0, len(fields)), _number_of(plan, bad, 0), reason)
+    return BadChangeError(_path_of(plan, bad, 0, len(fields)), _number_of(plan, bad, 0), reason, plan.of_topic)
 
 
 def _path_of(plan: KeyedPlan, records: pa.Table, row: int, width: int | None = None) -> str:
+    """The file or partition of a record. `width`: declared columns of the records; None: all but the hidden ones."""
+    width = records.num_columns - 2 - len(plan.hidden) if width is None else width
+    if plan.of_topic:
+        return str(_partition_names(records, width)[row])
     if HiddenColumn.FILE_PATH not in plan.hidden:
         return ""
-    width = records.num_columns - 2 - len(plan.hidden) if width is None else width
     return place_of(records.column(width + plan.hidden.index(HiddenColumn.FILE_PATH))[row].as_py())
+
+
+def _partition_names(records: pa.Table, width: int) -> pa.Array:
+    """(rows,) string, the partition of each message: the last two of its `width` columns."""
+    topic, partition = (one_array(records.column(width - n)) for n in (2, 1))
+    return pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
 
 
 def _number_of(plan: KeyedPlan, records: pa.Table, row: int) -> int:
     if plan.of_table:
         return OF_TABLE
-    first = 1 if HiddenColumn.FILE_PATH in plan.hidden else 0  # offsets count from 0
+    first = 0 if plan.of_topic else 1  # offsets count from 0
     return int(position_of(records.column(-2)[row].as_py())) + first
 
 
@@ -285,9 +297,8 @@ def _rejects_of(plan: KeyedPlan, read: _ReadRecords, is_bad: pa.Array, reasons: 
     bad, width = read.records.filter(is_bad), len(read.fields)
     raw = pa.nulls(bad.num_rows, pa.string()) if read.raw is None else _as_text(read.raw.filter(is_bad))
     positions = pc.bit_wise_and(one_array(bad.column(-2)), (1 << POSITION_BITS) - 1)
-    if HiddenColumn.FILE_PATH not in plan.hidden:
-        topic, partition = (one_array(bad.column(width - n)) for n in (2, 1))
-        names = pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
+    if plan.of_topic:
+        names = _partition_names(bad, width)
         unknown = [pa.nulls(bad.num_rows, arrow_type(f.type)) for f in REJECT_FIELDS[4:]]
         return make_chunk([names, positions, reasons, raw, *unknown], bad[WEIGHT])
     columns = {c: one_array(bad.column(width + i)) for i, c in enumerate(plan.hidden)}

@@ -22,7 +22,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, KeyedBy
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
-from tussock.jobs.sources.row_changes import RowChanges, row_changes
+from tussock.jobs.sources.row_changes import BadChangeError, RowChanges, row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
 
 FEW = (Field("id", "bigint"), Field("name", "string"))
@@ -56,8 +56,7 @@ def changes_of(
         return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
 
     columns = [pa.array([encode(m[c]) for m in messages], pa.binary()) for c in (0, 1)]
-    if quarantine:
-        columns += [pa.array(["t"] * len(messages)), pa.array([3] * len(messages), pa.int32())]
+    columns += [pa.array(["t"] * len(messages)), pa.array([3] * len(messages), pa.int32())]
     chunk = make_chunk([*columns, pack_row_ids(0, np.arange(len(messages)))], pa.array([1] * len(messages), pa.int64()))
     return row_changes(plan_of_source(source), source.fields, chunk, thread_kernel(), quarantine=quarantine)
 
@@ -185,6 +184,14 @@ def test_a_null_key_of_a_topic_goes_to_the_rejects() -> None:
     assert found.changes.num_rows == 1
     ((place, offset, reason, raw),) = [tuple(row.values())[:4] for row in found.rejects.to_pylist()]
     assert (place, offset, reason, raw) == ("t-3", 1, "column 'key' of the key is NULL", "w")
+
+
+def test_a_message_that_is_no_change_is_named_by_its_partition_and_offset() -> None:
+    source = topic(FEW)
+    messages = [({"id": 1}, envelope("c", None, {"id": 1, "name": "a"})), ({"id": 1}, b"no json")]
+    with pytest.raises(BadChangeError, match="the record at offset 1 of partition t-3: ") as caught:
+        changes_of(source, messages)
+    assert caught.value.path == "t-3", "the item that is held"
 
 
 OMITTED = "__debezium_unavailable_value"

@@ -409,7 +409,9 @@ def test_a_null_value_of_a_topic_deletes_its_key() -> None:
     assert plan.delete_when == Call("IsNull", "boolean", (Column(1, "binary"),))
     assert (plan.hidden, plan.remembers) == ((), False)
     values = pa.array([b"1", None, b"3"], pa.binary())
-    records = make_chunk([pa.array([b"a", b"b", b"c"]), values, pack_row_ids(0, np.arange(3))], pa.array([1, 1, 1]))
+    places = pa.array(["t"] * 3), pa.array([0] * 3, pa.int32())
+    columns = [pa.array([b"a", b"b", b"c"]), values, *places, pack_row_ids(0, np.arange(3))]
+    records = make_chunk(columns, pa.array([1, 1, 1]))
     found = row_changes(plan, fields, records, thread_kernel(), quarantine=False)
     assert found.changes.column(2).to_pylist() == [False, True, False]
     assert found.changes.column(3).to_pylist() == sorted(found.changes.column(3).to_pylist())

@@ -209,7 +209,7 @@ def test_an_epoch_takes_records_of_each_partition_in_proportion_to_the_backlog(
     made = source(**options)
     found = _bound_ranges(made, _waiting_ranges(made, [], now((0, 75), (0, 20), (5, 5), (0, 5))), max_bytes)
     taken = {p.offsets.partition: p.offsets.next - p.offsets.first for p in found}
-    assert taken == {0: 8, 1: 2, 2: 0}
+    assert taken == {0: 8, 1: 2, 2: 0, 3: 0}
     assert [p.nbytes for p in _bound_ranges(made, _waiting_ranges(made, [], now((0, 9))), 1)] == [
         int(options.get("record_bytes", 1024)) * 1
     ] or options
@@ -225,6 +225,14 @@ def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
             before = [o for o in before if o.number != p.offsets.number]
             before.append(msgspec.structs.replace(p.offsets, first=p.origin))
     assert sorted(seen) == [*((0, n) for n in range(23)), *((1, n) for n in range(4, 9)), (2, 0)]
+
+
+def test_a_partition_without_a_share_of_the_first_epoch_still_begins_at_its_starting_offset() -> None:
+    made, there = source(max_offsets="2", startingOffsets='{"t": {"0": 10, "1": 10, "2": 10}}'), now(*[(0, 20)] * 3)
+    first = _bound_ranges(made, _waiting_ranges(made, [], there), None)
+    assert sorted(pinned(first)) == [(0, 0, 10, 11), (1, 1, 10, 11), (2, 2, 10, 10)]
+    later = _waiting_ranges(made, [p.offsets for p in first], there)
+    assert sorted(pinned(later)) == [(0, 0, 11, 20), (1, 1, 11, 20), (2, 2, 10, 20)]
 
 
 def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
