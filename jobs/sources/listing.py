@@ -433,19 +433,22 @@ def _select_files(parts: Sequence[str], names: Sequence[str], recursive: bool) -
     if not parts:
         return {name for name in names if recursive or "/" not in name}
     part, rest = parts[0], parts[1:]
-    inside: dict[str, list[str]] = {}
+    files: set[str] = set()
+    inside: dict[str, list[str]] = {}  # by directory; in a bucket, a file may have the same name
     for name in names:
-        entry, _, below = name.partition("/")
-        inside.setdefault(entry, []).append(below)
+        entry, slash, below = name.partition("/")
+        if slash:
+            inside.setdefault(entry, []).append(below)
+        else:
+            files.add(entry)
     chosen: set[str] = set()
     if _is_any_depth(part):
         chosen |= _select_files(rest, names, recursive) if rest else set(names)
         rest = parts
-    for entry in _matching_entries(part, inside):
-        if inside[entry] == [""]:
-            chosen |= set() if rest else {entry}
-        else:
-            chosen |= {f"{entry}/{below}" for below in _select_files(rest, inside[entry], recursive)}
+    for entry in _matching_entries(part, files | inside.keys()):
+        if entry in files and not rest:
+            chosen.add(entry)
+        chosen |= {f"{entry}/{below}" for below in _select_files(rest, inside.get(entry, ()), recursive)}
     return chosen
 
 

@@ -294,6 +294,10 @@ def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], 
     assert listed(f"s3://{bucket}/{{x}}/[1]/a*b?.csv", options) == [f"s3://{bucket}/{{x}}/[1]/a*b?.csv"]
     with pytest.raises(MissingPathError, match=r"data/2013-01-01\.parquet"):
         listed(f"s3://{bucket}/data/2014.parquet", options)
+    for name in ("both/a", "both/a/b.csv", "both/a/c/d.csv"):  # a file and a directory of one name
+        put(name, b"x")
+    assert listed(f"s3://{bucket}/both/*", options) == [f"s3://{bucket}/both/a", f"s3://{bucket}/both/a/b.csv"]
+    assert listed(f"s3://{bucket}/both/?/*.csv", options) == [f"s3://{bucket}/both/a/b.csv"]
 
 
 def test_a_name_that_is_not_utf8_is_an_error_that_shows_its_bytes_if_the_path_means_it(tmp_path: Path) -> None:
