@@ -13,6 +13,7 @@ from tussock.jobs.barriers.follow import BranchConflictError, next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
+from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
@@ -23,7 +24,7 @@ from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.ticks import Ticks
-from tussock.jobs.sources.jdbc import storing_dumps
+from tussock.jobs.sources.jdbc import store_first_dumps, storing_dumps
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError, MustStopError
@@ -153,14 +154,19 @@ def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
     An open barrier always comes first: `run_pipeline_epochs` finishes it, and then takes in this run's interval. In a
-    following branch, it is the next epoch of the parent. Otherwise sources of databases store their dumps first.
+    following branch, it is the next epoch of the parent. Otherwise sources of databases store their dumps, also if a
+    barrier is open, since the epochs after it take them.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
         if at.meta.follows:
             return next_of_branch(at.meta)
         _widen_columns(at, wish)
         with storing_dumps(lambda: spark_of(at.pipeline, "dump")):
-            return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
+            barrier = barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
+            if barrier is not None and barrier.writer != at.meta.writer:
+                relations = at.meta.read_latest().catalog.live_relations()
+                store_first_dumps(source for r in relations if (source := source_of(r)) is not None)
+            return barrier
 
 
 def _widen_columns(at: PipelineStore, wish: Wish) -> None:

@@ -25,7 +25,7 @@ the database cannot be read, the file `_failed` contains the reason, and holds t
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError, require_count
 from tussock.jobs.sources.files import RETAIN
 from tussock.jobs.sources.kept import Keeper
-from tussock.jobs.sources.keyed import CHANGES, WATERMARK, RecordKind
+from tussock.jobs.sources.keyed import CHANGES, JDBC, WATERMARK, RecordKind
 from tussock.jobs.sources.listing import literal_folder, split_bucket
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.spark_files import spark_errors
@@ -154,11 +154,8 @@ class JdbcTables(ParquetFiles):
 
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner. Raises DatabaseReadError if the newest dump failed."""
-        if (dumping := _dumping.get()) is not None and source.name not in dumping.stored:
-            dumping.stored.add(source.name)
+        if _store_first_dump(source):
             remove_old_dumps(source, taken)
-            with dumping.open_spark() as spark:
-                store_dump(source, spark)
         failed = _folder_of(source) / _FAILED
         if failed.exists():
             raise DatabaseReadError(source.name, failed.read_text())
@@ -188,6 +185,23 @@ def storing_dumps(open_spark: "Callable[[], AbstractContextManager[SparkSession]
         yield
     finally:
         _dumping.reset(token)
+
+
+def store_first_dumps(sources: Iterable[CreateSource]) -> None:
+    """Within `storing_dumps`, store the dumps of databases that no pin has stored, for epochs after the block."""
+    for source in sources:
+        if source.format == JDBC:
+            _store_first_dump(source)
+
+
+def _store_first_dump(source: CreateSource) -> bool:
+    """Store a dump if this is the source's first call within `storing_dumps`. Returns whether it is."""
+    if (dumping := _dumping.get()) is None or source.name in dumping.stored:
+        return False
+    dumping.stored.add(source.name)
+    with dumping.open_spark() as spark:
+        store_dump(source, spark)
+    return True
 
 
 def store_dump(source: CreateSource, spark: "SparkSession") -> Path | None:

@@ -1,11 +1,24 @@
-"""Statements about tables of databases that would give other rows than the table's. Needs no database, and no Spark."""
+"""Tables of databases: statements that would give other rows than the table's, and when a run stores a dump.
+
+Needs no database, and no Spark.
+"""
 
 import re
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
+from tests.support.jobs.driver.embedded import append, insert, new_store, open_store
+from tests.support.jobs.plan.catalogs import table as create_table
+from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, KeyedBy
+from tussock.jobs.operations.epochs import inject_barrier
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.keyed import JDBC
 from tussock.jobs.sources.registry import reader_of
@@ -45,3 +58,24 @@ def test_a_statement_whose_dumps_would_mean_other_rows_is_refused(
 def test_dumps_of_all_rows_and_of_changed_rows_are_accepted(options: dict[str, str]) -> None:
     source = table(True, **options)
     reader_of(source).check(source)
+
+
+def test_each_run_stores_one_dump_also_if_it_first_finishes_the_barrier_of_a_killed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps: list[str] = []
+    monkeypatch.setattr("tussock.jobs.sources.jdbc.store_dump", lambda source, spark: dumps.append(source.name))
+    monkeypatch.setattr("tussock.jobs.operations.epochs.spark_of", lambda pipeline, name: nullcontext())
+    meta = new_store(tmp_path / "store")
+    database = table(True, changes="snapshot", path=str(tmp_path / "dumps"), may_be_missing="true")
+    append(meta, create_table("other"), database)
+    pipeline = Pipeline("shop", tmp_path, str(tmp_path / "store"), ())
+    inject_barrier(PipelineStore(pipeline, meta), Wish())
+    assert dumps == ["t"]
+    advance_store(LocalRunner(), meta)
+    insert(meta, "other", (1, 1, 1))
+    killed, later = (open_store(tmp_path / "store", name) for name in ("killed", "later"))
+    barrier = inject_barrier(PipelineStore(pipeline, killed), Wish())
+    assert dumps == ["t"] * 2
+    assert inject_barrier(PipelineStore(pipeline, later), Wish()) == barrier
+    assert dumps == ["t"] * 3
