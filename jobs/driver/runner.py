@@ -172,7 +172,7 @@ class LocalRunner:
     def run_unit(
         self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Run a unit's function over its cells."""
+        """Run a unit's function over its arriving cells. Tests override it, to repeat or fail attempts."""
         return attempt_once(unit, function, arriving)
 
     def hold_sealed(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:

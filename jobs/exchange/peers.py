@@ -143,11 +143,6 @@ class Peers:
         self._mailbox.close()
 
     @property
-    def count(self) -> int:
-        """The number of processes, with this one."""
-        return len(self._connections) + 1
-
-    @property
     def units(self) -> list[int]:
         """The units that this process runs."""
         return np.flatnonzero(self._owners == self.rank).tolist()
@@ -159,7 +154,7 @@ class Peers:
 
     @property
     def process_count(self) -> int:
-        """The number of processes."""
+        """The number of processes, with this one."""
         return len(self._connections) + 1
 
     def post_cells(self, level: int, batch: pa.RecordBatch) -> None:

@@ -43,7 +43,7 @@ class PassedColumn:
 class ComputedColumn:
     """An output column that the operator computes.
 
-    `explain_text` is its expression over input columns `c{i}`; empty for state only.
+    `text` is its expression over input columns `c{i}`; empty for state only.
     """
 
     text: str

@@ -214,7 +214,7 @@ class CreateView(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """
 
     name: str
-    sql: str  # the SELECT as the user wrote it; names have the schema of the last USE
+    sql: str  # the user's SELECT, in which names got the schema of the last USE
     plan: Plan
     if_not_exists: bool = False
     columns: tuple[str, ...] = ()  # the statement's column list; empty: the names of the SELECT

@@ -177,7 +177,7 @@ class KafkaTopics(UnchangingInput):
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
-        Raises the errors of kafka_errors.py, CannotRestateError. Cost: three requests to the brokers.
+        Raises the errors of kafka_errors.py, CannotRestateError. Cost: that of `partitions_now`.
         """
         if request.restated is not None:
             raise CannotRestateError(
@@ -230,7 +230,7 @@ class KafkaTopics(UnchangingInput):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SourceReader. Raises LostOffsetsError if records are missing. Cost: three requests; reading is lazy."""
+        """See SourceReader. Raises LostOffsetsError if records are missing. Cost: that of `partitions_now`; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decode_document(document)]
         now = partitions_now(source, again=True)

@@ -55,7 +55,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
     Args:
         again: query the brokers even if this run has done so.
 
-    Raises: errors of kafka_errors.py. Cost: four requests.
+    Raises: errors of kafka_errors.py. Cost: four requests to the brokers; one more with `subscribePattern`.
     """
     return end_of(("kafka", source.name), lambda: _ask_cluster(source), again=again)
 

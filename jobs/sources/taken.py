@@ -74,7 +74,7 @@ class ComparedFiles:
     Args:
         new: not taken yet, in path order, numbered after the taken files; ETags without a hash.
         changed: taken and changed since, in path order.
-        next_number: the first free number.
+        next_number: the first free number if some files are new, changed or unfinished.
         unfinished: as recorded, with more portions to take.
     """
 

@@ -36,7 +36,7 @@ class _LastEpoch:
     units: tuple[int, ...] = ()
 
 
-_last = _LastEpoch()
+_last = _LastEpoch()  # read by the next Spark task of this process, which tells the driver (one_stage.py)
 
 
 def last_units(store_uri: str) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def last_units(store_uri: str) -> tuple[int, ...]:
 
 
 def attempt_once(unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The usual Attempt."""
+    """Run a unit's function over its arriving cells. A test passes another Attempt, which repeats or fails."""
     return function(arriving)
 
 
@@ -67,7 +67,7 @@ def run_stage(
     Raises: retryable errors. Others are among the cells.
     """
     _last.store, _last.units = task.store_uri, tuple(peers.units)
-    apply_memory(task.policy.memory, peers.count)
+    apply_memory(task.policy.memory, peers.process_count)
     answers = _run_levels(task, levels, peers, iter(arriving), report, attempt)
     is_last = levels[-1] == len(task.schedule.levels) - 1
     if is_last and task.policy.may_exchange(task.expected, task.unit_count):

@@ -367,7 +367,7 @@ class Unit:
     # --- leaves and snapshots -----------------------------------------------------------------------------------------
 
     def _read_source(self, scheduled: ScheduledFragment) -> Generator[pa.RecordBatch, None, tuple[_Output, _InputSize]]:
-        """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows.
+        """Read this unit's parts of a source. A full read returns old and new rows, as the records are not stored.
 
         Yields: cells of rows that are sent while others are read (vnode_parts.py).
         """

@@ -310,7 +310,7 @@ def _apply_compaction(
 def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -> HummockVersion:
     _require_free(version, delta, move_objection(version, move.inputs, move.target, move.ranges), move)
     ssts = inputs_of(version, move.inputs, move.ranges)
-    assert not isinstance(ssts, str), "merge_objection has resolved the inputs"
+    assert not isinstance(ssts, str), "move_objection has resolved the inputs"
     return msgspec.structs.replace(_replace_inputs(version, move, ssts), id=delta.id)
 
 

@@ -112,7 +112,7 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class HummockVersion(msgspec.Struct, frozen=True):
-    """The content that readers see.
+    """The committed state of a store: its epochs, catalog, SSTs, tasks and branches.
 
     Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch.
     """

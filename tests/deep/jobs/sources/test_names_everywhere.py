@@ -279,7 +279,7 @@ def test_stores_and_published_tables(spark: SparkSession, tmp_path: Path) -> Non
                 cell(f"{place} store", name, stored)
                 if not isinstance(found[f"{place} store"][name], list):
                     continue
-                for kind in KINDS:
+                for kind in ("delta", "parquet"):  # the kinds that need no catalog and no server
 
                     def published(root: str = root, query: str = query, kind: str = kind) -> Outcome:
                         settings = KINDS[kind](f"{root}/{kind}{query}", ("v",))
