@@ -88,7 +88,7 @@ __all__ = ["Answer", "Session", "TwoThreadsError", "widen_columns"]
 class TwoThreadsError(InputError):
     """Two threads called a session at the same time."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __str__(self) -> str:
         return (

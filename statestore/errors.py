@@ -32,7 +32,7 @@ class TussockError(Exception):
     `__init__` of its own has no declared facts.
     """
 
-    parts_values: ClassVar[bool] = False
+    hides_row_values: ClassVar[bool] = False
     """Whether the text contains no value of a row, or omits it from readers who may not see rows."""
 
     _facts: ClassVar[tuple[str, ...]] = ()

@@ -15,7 +15,7 @@ from tussock.jobs.barriers.columns import describe_columns, follow_columns
 from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
-from tussock.jobs.barriers.source_holds import hold_of, wanted_holds, with_holds
+from tussock.jobs.barriers.source_holds import hold_of, holds_for_interval, with_holds
 from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.alter_source import set_first_files
 from tussock.jobs.catalog.apply import ReplayResult, pause_views
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TakenIn:
+class PlannedBarrier:
     """A barrier, and the replay of its log entries if this process replayed them to decide the barrier."""
 
     barrier: Barrier
@@ -62,7 +62,7 @@ def inject_barrier(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = 
 
 def take_in(
     meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, resting: frozenset[str] = frozenset()
-) -> TakenIn | None:
+) -> PlannedBarrier | None:
     """Pin the log's end and the new files of each source, and put the barrier in force.
 
     Returns an open barrier unchanged. Returns None without input: no new file, no statement, and no view whose rows
@@ -83,7 +83,7 @@ def take_in(
 
 def _take_in(
     meta: MetaStore, version: HummockVersion, wish: Wish, settings: EpochSettings, resting: frozenset[str]
-) -> TakenIn | None:
+) -> PlannedBarrier | None:
     if (open_barrier := meta.barrier_after(version.epoch)) is not None:
         log.info(
             "barrier %d after %d is open, attempt %d of %s: resumed",
@@ -92,7 +92,7 @@ def _take_in(
             open_barrier.attempt,
             open_barrier.writer,
         )
-        return TakenIn(open_barrier, None)
+        return PlannedBarrier(open_barrier, None)
     _follow_moves(meta, version)
     follow_columns(meta, Base(version), wish.interval)
     pinning = _make_pinning(meta, Base(version), wish, settings, resting)
@@ -133,7 +133,7 @@ def draft_barrier(
     settings: EpochSettings = UNBOUNDED,
     mapping_before: VnodeMapping | None = None,
     resting: frozenset[str] = frozenset(),
-) -> TakenIn | None:
+) -> PlannedBarrier | None:
     """Return what `take_in` will take after the epochs in flight in `base` are committed. Writes nothing.
 
     None without input. `mapping_before`: the mapping of the previous epoch, if `base` has another. Raises as `take_in`.
@@ -204,7 +204,7 @@ class BarrierPinner:
         """Return the request to a source's reader. An epoch takes one delivery of a whole source, undivided."""
         if takes_whole_deliveries(source):
             return PinRequest(self.interval, skip=self.detour.skip_files)
-        return PinRequest(self.interval, max_bytes, most=self.max_epoch_bytes, skip=self.detour.skip_files)
+        return PinRequest(self.interval, max_bytes, epoch_bytes=self.max_epoch_bytes, skip=self.detour.skip_files)
 
     def has_input(self) -> bool:
         """Return whether there is input.
@@ -222,9 +222,9 @@ class BarrierPinner:
         version = self.version
         return self.moment.at > version.moment and bool(following_views(version.catalog))
 
-    def intake_of(self, barrier: Barrier) -> TakenIn:
+    def intake_of(self, barrier: Barrier) -> PlannedBarrier:
         """Return the barrier in force, of this or another process, with the replay if it is this one's."""
-        return TakenIn(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
+        return PlannedBarrier(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
 
     def plan_barrier(self, epoch: int) -> BarrierPlan:
         version, detour = self.version, self.detour
@@ -284,7 +284,7 @@ class BarrierPinner:
             pinned = self.pinned[source.id, max_bytes] = replace(pinned, pins=pins)
         return pinned
 
-    def together(self, source: Relation, catalog: Catalog) -> Together:
+    def sources_of_format(self, source: Relation, catalog: Catalog) -> Together:
         """Return how a reader finds the sources of the same format."""
         kind = statement_of(source).format
         return lambda: [
@@ -299,7 +299,7 @@ class BarrierPinner:
             return PinnedSource(Pins(), source.holds)
         if moves_in(relation_in(self.version.catalog, source.id), source):
             return PinnedSource(Pins(), source.holds)  # the table of taken files still has the earlier names
-        reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
+        reader, wanted = reader_of(statement), holds_for_interval(source, self.interval)
         others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request
         try:
             if marked := [h for h in wanted if h.mark]:
@@ -310,7 +310,9 @@ class BarrierPinner:
             if new_columns_mode(statement) is NewColumns.HOLD:
                 refuse_new_columns(statement, reader.waiting(statement, taken, self.interval))
             request = replace(
-                self.make_request(statement, max_bytes), together=self.together(source, catalog), shared=self.shared
+                self.make_request(statement, max_bytes),
+                sources_of_format=self.sources_of_format(source, catalog),
+                shared=self.shared,
             )
             return PinnedSource(reader.pin(statement, taken, request, keeper_of(self.meta, self.base)), others)
         except (InputError, SourceAwayError) as err:

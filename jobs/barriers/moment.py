@@ -160,7 +160,7 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class IntervalsNotRunError(InputError):
     """An epoch would move now() over intervals that have not run."""
 
-    parts_values = True  # its text has none
+    hides_row_values = True  # its text has none
 
     def __init__(self, start: int, end: int, at: int, views: tuple[str, ...], interval: tuple[str, ...]) -> None:
         super().__init__(start, end, at, tuple(views), tuple(interval))

@@ -51,7 +51,7 @@ def _kind_of(error: InputError | SourceAwayError) -> str:
 class HeldSourcesError(InputError):
     """New input of failing sources was not taken. Everything else was. `reasons` is by source."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))
@@ -87,7 +87,7 @@ def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str
     """Return the sources whose new files were kept from a run of this interval, by name, with the reasons."""
     reason_by_source: dict[str, str] = {}
     for relation in catalog.live_relations():
-        if reasons := [hold.reason for hold in wanted_holds(relation, interval)]:
+        if reasons := [hold.reason for hold in holds_for_interval(relation, interval)]:
             reason_by_source[relation.name] = "\n  ".join(dict.fromkeys(reasons))
     return reason_by_source
 
@@ -118,7 +118,7 @@ def _without_marks(holds: tuple[Hold, ...]) -> frozenset[Hold]:
     return frozenset(msgspec.structs.replace(hold, mark="") for hold in holds)
 
 
-def wanted_holds(source: Relation, interval: Interval | None) -> tuple[Hold, ...]:
+def holds_for_interval(source: Relation, interval: Interval | None) -> tuple[Hold, ...]:
     """Return the holds that affect a run of this interval. A hold without a file affects every run."""
     statement = source_of(source)
     if statement is None:

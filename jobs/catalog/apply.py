@@ -121,7 +121,7 @@ class RelationExistsError(InputError):
 class RelationInUseError(InputError):
     """Other relations read the relation to drop."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     kind: str

@@ -136,7 +136,7 @@ def _source_of_records(
     plan = plan_of_source(statement)
     types = tuple(f.type for f in statement.fields)
     node = (
-        KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates, plan.omits, plan.by_value)
+        KeyedChanges(plan.key, types, plan.tombstones_us, plan.keeps_history, plan.truncates, plan.omits, plan.by_value)
         if plan.deliveries is None
         else KeyedDeliveries(plan.key, types, plan.scope)
     )

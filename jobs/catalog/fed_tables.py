@@ -19,7 +19,7 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 class FedTableError(InputError):
     """A statement would write or change a table that a source feeds. `holds`: the rows of the table."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     source: str

@@ -39,7 +39,7 @@ class SchemaExistsError(InputError):
 class SchemaNotEmptyError(InputError):
     """A schema to drop has relations."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     statements: tuple[str, ...]  # that drop its relations

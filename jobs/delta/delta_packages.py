@@ -16,7 +16,7 @@ _OTHERS = {
 class NoDeltaReleaseError(InputError):
     """No release of Delta Lake is known for the installed release of Spark."""
 
-    parts_values = True
+    hides_row_values = True
 
     spark: str
     known: tuple[str, ...]

@@ -16,7 +16,7 @@ from tussock.jobs.wire.epoch_task import FragmentReport
 class DeleteLimitError(SourceFileError):
     """A delivery lacks more of the present keys than `delete_limit` allows."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     limit: int  # percent

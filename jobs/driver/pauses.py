@@ -31,7 +31,7 @@ class PausedByRun:
 class PausedViewsError(InputError):
     """Views were paused because their rows raise. Everything else was taken in. `reasons` is by view."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, take_in
+from tussock.jobs.barriers.barrier import UNBOUNDED, PlannedBarrier, draft_barrier, take_in
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan, plan_epoch
 from tussock.jobs.barriers.follow import plan_followed
 from tussock.jobs.barriers.moment import ALL, Wish
@@ -154,7 +154,7 @@ class Train:
         self._committing = ThreadPoolExecutor(1, "checkpoint")
         self._broken = False  # a checkpoint failed: later ones have no base
         self._base_version: _BaseVersion | None = None  # None before the first epoch
-        self._taken_in: TakenIn | None = None  # from the last `next_barrier`
+        self._taken_in: PlannedBarrier | None = None  # from the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()
         self._since_move = 0
         self._counted = requests_so_far(

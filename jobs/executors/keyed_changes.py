@@ -73,7 +73,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
     key: tuple[int, ...]
     types: tuple[str, ...]
     tombstones_us: int
-    remembers: bool = False  # changes can be taken back
+    keeps_history: bool = False  # changes can be taken back
     truncates: bool = False  # a record may delete all keys
     omits: bool = False  # a change may omit values: a binary with a bit per column follows the row
     by_value: bool = False  # equal changes have equal positions
@@ -106,7 +106,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
         return ()
 
     def explain_text(self) -> str:
-        return f"KeyedChanges key=[{column_list(self.key)}]" + (" remembers changes" if self.remembers else "")
+        return f"KeyedChanges key=[{column_list(self.key)}]" + (" remembers changes" if self.keeps_history else "")
 
     def describe_cost(self) -> str:
         return "changed keys; all keys for each truncation"
@@ -195,7 +195,7 @@ class KeyedChangesExecutor:
         weights = weights_of(chunk)
         changes = rows_of(chunk)
         gone, come = (changes.filter(pa.array(weights * sign > 0)) for sign in (-1, 1))
-        if self._node.remembers and not self._node.by_value:
+        if self._node.keeps_history and not self._node.by_value:
             self._history.delete_rows(self._as_history(gone))
             self._history.insert_rows(self._as_history(come))
         keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now)])
@@ -228,7 +228,7 @@ class KeyedChangesExecutor:
             stored = take_rows(stored, counted.first).append_column("copies", pa.array(counted.after))
             weights = np.where(counted.after > 0, 1, -1)
         for sign, write in ((-1, self._truncated.delete_rows), (1, self._truncated.insert_rows)):
-            if sign > 0 or self._node.remembers:
+            if sign > 0 or self._node.keeps_history:
                 write(self._at_each_vnode(stored.filter(pa.array(weights * sign > 0))))
         return was, self._newest_truncation()
 
@@ -245,7 +245,7 @@ class KeyedChangesExecutor:
         keys = self._as_history(rows).select(range(width + 1))
         counted = self._count_equal(self._history, keys, weights_of(chunk), width + 2)
         changed, before, after = take_rows(rows, counted.first), counted.before, counted.after
-        if self._node.remembers:
+        if self._node.keeps_history:
             history = self._as_history(changed)
             history = history.add_column(width + 2, "copies", pa.array(after))
             self._history.delete_rows(history.filter(pa.array(after == 0)))
@@ -263,7 +263,7 @@ class KeyedChangesExecutor:
         np.add.at(change, ids, weights)
         first, change = first[change != 0], change[change != 0]
         before = np.zeros(len(first), np.int64)
-        if not self._node.remembers:
+        if not self._node.keeps_history:
             return _Counted(first[change > 0], before[change > 0], change[change > 0])
         if len(first) and not table.is_empty():
             before = pc.fill_null(table.get_rows(take_rows(keys, first)).rows.column(copies), 0).to_numpy()

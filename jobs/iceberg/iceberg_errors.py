@@ -82,7 +82,7 @@ class IcebergMetadataError(InputError):
 class UnsupportedIcebergFeatureError(InputError):
     """A table uses a feature that this reader does not support."""
 
-    parts_values = True
+    hides_row_values = True
 
     table: str
     feature: str

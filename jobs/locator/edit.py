@@ -46,7 +46,7 @@ _ALIKE = 4  # an SST of at most this times the bytes of the newer ones is merged
 class LostRowError(DamagedError):
     """A published table has rows that its locator cannot find: it describes another state of the table."""
 
-    parts_values = True
+    hides_row_values = True
 
     place: str
     rows: int

@@ -15,7 +15,7 @@ from tussock.statestore.meta.catalog import RelationKind
 class OverLimitError(InputError):
     """A deployment costs more than `[limits]` of pipeline.toml allows."""
 
-    parts_values = True
+    hides_row_values = True
 
     pipeline: str
     file: str

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class UnknownSinkError(InputError):
     """No sink of the pipeline has this name."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     known: tuple[str, ...]

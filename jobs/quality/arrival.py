@@ -58,7 +58,7 @@ class MissingFilesError(InputError):
 class UnknownArrivalError(InputError):
     """A table [arrival.NAME] of pipeline.toml names no source of files."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     known: tuple[str, ...]

@@ -148,7 +148,7 @@ def check_suites(
 class NoSuiteError(InputError):
     """A pipeline has no suites, or none for a view."""
 
-    parts_values = True
+    hides_row_values = True
 
     pipeline: str
     view: str

@@ -170,7 +170,7 @@ class QualityCheckError(InputError):
     `published`: the epoch that readers see. It can be this one, if it was published before the quality check judged it.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     record: QualityRecord
     published: int = 0
@@ -190,7 +190,7 @@ class QualityCheckError(InputError):
 class HeldViewsError(InputError):
     """Suites failed and their views are held back; everything else is published."""
 
-    parts_values = True
+    hides_row_values = True
 
     record: QualityRecord
 
@@ -230,7 +230,7 @@ def subject_of(name: str) -> str:
 class MissingRecordError(InputError):
     """The quality check has not run on an epoch."""
 
-    parts_values = True
+    hides_row_values = True
 
     epoch: int
 

@@ -88,7 +88,7 @@ class WaitingChangesWarning(UserWarning):
 class NeverPassedError(InputError):
     """A view has no visible rows, because its quality suite has always failed."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     epoch: int

@@ -52,7 +52,7 @@ CHANGE = "_change_type"  # the column of changes with "insert" or "delete"; Delt
 class NoStoredRowsError(InputError):
     """A source, plain view or function was read as if it were a table."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     kind: str = RelationKind.SOURCE

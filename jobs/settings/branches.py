@@ -15,7 +15,7 @@ VARIABLE = "TUSSOCK_BRANCH"
 class ParentGoneError(InputError):
     """The store of a branch does not exist at its address."""
 
-    parts_values = True
+    hides_row_values = True
 
     branch: str
     store: str

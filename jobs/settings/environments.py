@@ -25,7 +25,7 @@ SAME_EVERYWHERE = ("name", "env")
 class UnknownEnvironmentError(InputError):
     """The chosen environment is not in the pipeline's file."""
 
-    parts_values = True
+    hides_row_values = True
 
     file: str
     name: str

@@ -59,7 +59,7 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
 class CopiedStoreError(InputError):
     """A store that is not at its recorded place tried to write outside of itself."""
 
-    parts_values = True
+    hides_row_values = True
 
     uri: str
     recorded: str
@@ -79,7 +79,7 @@ class CopiedStoreError(InputError):
 class BranchWritesOutsideError(InputError):
     """A branch tried to write outside of itself."""
 
-    parts_values = True
+    hides_row_values = True
 
     branch: str
 

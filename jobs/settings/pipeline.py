@@ -219,7 +219,7 @@ _Class = TypeVar("_Class", NotifierSettings, WatchSettings)
 class UnknownPipelineError(InputError):
     """No folder with this name contains a pipeline.toml."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     folder: str

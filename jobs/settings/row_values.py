@@ -88,6 +88,6 @@ def printed_reason(text: str) -> str:
 def printed_error(err: BaseException) -> str:
     """Return the text of an error as this process may print it.
 
-    Errors with `parts_values` contain no value of a row, or omit it themselves. The text of any other error is cut.
+    Errors with `hides_row_values` contain no value of a row, or omit it themselves. The text of any other error is cut.
     """
-    return str(err) if prints_rows() or getattr(err, "parts_values", False) else without_values(str(err))
+    return str(err) if prints_rows() or getattr(err, "hides_row_values", False) else without_values(str(err))

@@ -33,7 +33,7 @@ _PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's mess
 class PipelineError(InputError):
     """A pipeline's definition is invalid."""
 
-    parts_values = True
+    hides_row_values = True
 
     file: str
     key: str

@@ -64,7 +64,7 @@ class ForeignFileError(InputError):
 class NoDagFolderError(InputError):
     """The folder for the files does not exist."""
 
-    parts_values = True
+    hides_row_values = True
 
     folder: str
 

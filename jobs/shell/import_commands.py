@@ -121,7 +121,7 @@ def _print_report(report: "ImportReport", chosen: argparse.Namespace) -> None:
 class BadSourceError(InputError):
     """An option `--source` is not a name and a path."""
 
-    parts_values = True
+    hides_row_values = True
 
     text: str
 

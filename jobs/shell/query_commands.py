@@ -46,7 +46,7 @@ class UndrawnQueryError(InputError):
 class UnfilteredChangesError(InputError):
     """A condition was given for the changes since an epoch."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __str__(self) -> str:
         return (
@@ -58,7 +58,7 @@ class UnfilteredChangesError(InputError):
 class PublishedOptionsError(InputError):
     """A condition, or changes since an epoch, were requested from a copy of a view."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __str__(self) -> str:
         return "--published reads all rows of a copy. Omit --where and --since, or omit --published to read the store."

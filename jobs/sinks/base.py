@@ -226,7 +226,7 @@ class ForeignTableError(InputError):
 class UnreadableSinkError(InputError):
     """A sink of this kind has no rows that could be read back."""
 
-    parts_values = True
+    hides_row_values = True
 
     sink: str
     kind: str
@@ -241,7 +241,7 @@ class UnreadableSinkError(InputError):
 class UnpublishableColumnError(InputError):
     """The sink's kind of table does not support a column."""
 
-    parts_values = True
+    hides_row_values = True
 
     relation: str
     column: str
@@ -257,7 +257,7 @@ class UnpublishableColumnError(InputError):
 class UnpublishableNameError(InputError):
     """The sink cannot represent the name of a relation."""
 
-    parts_values = True
+    hides_row_values = True
 
     relation: str
     reason: str

@@ -54,7 +54,7 @@ _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
 class BadTableLayoutError(InputError):
     """A column of `partition_by` or `sort_by` is not valid for the relation."""
 
-    parts_values = True
+    hides_row_values = True
 
     setting: str
     relation: str

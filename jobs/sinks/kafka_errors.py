@@ -40,7 +40,7 @@ class BrokersDeniedError(InputError):
 class KeylessTopicError(InputError):
     """A relation without a visible key cannot be published as upserts."""
 
-    parts_values = True
+    hides_row_values = True
 
     relation: str
 
@@ -77,7 +77,7 @@ class BrokersRefusedError(InputError):
 class LongTransactionError(InputError):
     """The brokers ended a transaction that lasted too long, such as that of a first load. `limit_ms`: its time."""
 
-    parts_values = True
+    hides_row_values = True
 
     place: str
     limit_ms: int

@@ -95,7 +95,7 @@ class TablesNotPublishedError(InputError):
 class UnknownPublishedError(InputError):
     """`[publish]` names a relation that does not exist."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     existing: tuple[str, ...]
@@ -112,7 +112,7 @@ class UnknownPublishedError(InputError):
 class NotPublishedError(InputError):
     """An epoch to publish is not yet visible to the store's readers."""
 
-    parts_values = True
+    hides_row_values = True
 
     epoch: int
     published: int

@@ -75,13 +75,13 @@ class PinRequest:
     """The input that a new barrier requests from a source."""
 
     interval: Interval | None = None  # of the run; None: everything that exists
-    max_bytes: int | None = None  # that the epoch has left for the source; None: no bound
-    most: int | None = None  # bytes of an epoch: an item that costs more is divided
+    bytes_left: int | None = None  # what the epoch has left for the source; None: no bound
+    epoch_bytes: int | None = None  # the limit of an epoch: an item that costs more is divided; None: no limit
     skip: tuple[str, ...] = ()  # names of items that count as taken without being read
     only_skipped: bool = False  # pin only the items in `skip`; the run decides which others are due
     restated: Restated | None = None  # pin only this
     deliveries: Deliveries | None = None  # how files form deliveries of the whole source; None: they do not
-    together: Together = pinned_alone  # the sources of the same format in the barrier's catalog, this one included
+    sources_of_format: Together = pinned_alone  # those of the same format in the barrier's catalog, this one included
     shared: dict[object, object] = field(default_factory=dict)  # memory of the readers for one barrier
 
 

@@ -169,7 +169,7 @@ class DeltaTables(ChangingRows):
         commits = self._new_commits(source, before, snapshot)
         if not commits:
             return Pins()
-        commits = _fitting_commits(commits, request.max_bytes)
+        commits = _fitting_commits(commits, request.bytes_left)
         pieces = sum_commits(commits)
         nbytes, last = sum(p.size for p in pieces), commits[-1].version
         pinned = PinnedVersions(place.root, _id_after(before.table, commits), last, nbytes, before.version)

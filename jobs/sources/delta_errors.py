@@ -20,7 +20,7 @@ class MissingDeltaTableError(InputError):
 class DeltaTableReplacedError(InputError):
     """Another table has replaced the one that a source reads."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     place: str
@@ -55,7 +55,7 @@ class DeltaHistoryGoneError(InputError):
 class DeltaSchemaChangedError(InputError):
     """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     place: str
@@ -74,7 +74,7 @@ class DeltaSchemaChangedError(InputError):
 class UnsupportedDeltaFeatureError(InputError):
     """The table uses a feature that readers must support, and this reader does not."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     place: str

@@ -75,7 +75,7 @@ class BadFileNameError(InputError):
         shown: the path; bytes that are not UTF-8 are written as `\\xe9`.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     shown: str
 
@@ -114,7 +114,7 @@ class MissingPathError(InputError):
 class NoFilesError(InputError):
     """A source declares no columns, and no file exists to infer them from."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     path: str
@@ -152,7 +152,7 @@ class PartitionFoldersError(InputError):
 class UndeclaredColumnsError(InputError):
     """A source of a text format without declared columns."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     format: str
@@ -167,7 +167,7 @@ class UndeclaredColumnsError(InputError):
 class TextColumnsError(InputError):
     """A text source declares columns other than one string."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     columns: str
@@ -199,7 +199,7 @@ class ChangedFileError(SourceFileError):
         kept_by: the source that kept the taken content; empty if none did.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     path: str
     recorded: str
@@ -246,7 +246,7 @@ class LostCopyError(SourceFileError):
 class BadTableKeyError(InputError):
     """The option `key` names a column that cannot be part of a key."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     column: str
@@ -329,7 +329,7 @@ class OnlySparkReadsError(InputError):
 class LegacyZoneError(SourceFileError):
     """A file has times in Spark's legacy calendar without their zone, and Spark's Java has another one."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     path: str
@@ -349,7 +349,7 @@ class LegacyZoneError(SourceFileError):
 class SchemaMismatchError(SourceFileError):
     """A file lacks a column, or has it in a type that cannot be read as the declared type."""
 
-    parts_values = True
+    hides_row_values = True
 
     path: str
     column: str
@@ -434,7 +434,7 @@ class FileTooLargeError(InputError):
         of_table: whether it is a file of a table in a lake, without which the table cannot be read.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     path: str
     size: int
@@ -521,7 +521,7 @@ class NeedsHadoopAwsError(InputError):
 class CredentialInOptionError(InputError):
     """An option of a source contains a password, a key or a token. The message omits it."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     option: str

@@ -321,12 +321,12 @@ class FileSource:
                 request,
                 keeper,
             )
-        if request.most is not None:
+        if request.epoch_bytes is not None:
             comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
         further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in request.skip]
         number = comparison.next_number + len(comes)
-        begun = [next_portion(f, n, rest=request.most is None) for n, f in enumerate(further, start=number)]
-        new = self._that_fit(source, [*begun, *comparison.new], request)
+        begun = [next_portion(f, n, rest=request.epoch_bytes is None) for n, f in enumerate(further, start=number)]
+        new = self._fitting_portions(source, [*begun, *comparison.new], request)
         unread = [_without_rows(f) for f in new if f.path in request.skip]
         changed_too = {f.path for f in passed_over}
         unread += [
@@ -377,26 +377,26 @@ class FileSource:
         """Return the number of records of a file, and their decoded bytes."""
         raise NotImplementedError
 
-    def _that_fit(
+    def _fitting_portions(
         self, source: CreateSource, waiting: Sequence[PinnedFile], request: PinRequest
     ) -> Sequence[PinnedFile]:
         """Return the first files or portions that the epoch reads, measured and with their recorded ETags.
 
         Raises: FileTooLargeError for the first file. Another one is left to a later epoch.
         """
-        chosen = fitting_files(waiting, request.max_bytes)  # by bytes on storage, which a cost rarely undercuts
-        if request.most is None:
+        chosen = fitting_files(waiting, request.bytes_left)  # by bytes on storage, which a cost rarely undercuts
+        if request.epoch_bytes is None:
             return with_content(chosen)
         measures = map_in_threads(lambda f: self._measure_file(source, f), chosen)
         portions: list[PinnedFile] = []
         for file, measure in zip(chosen, measures, strict=True):
             try:
-                portions.append(file if measure is None else first_portion(file, measure, request.most))
+                portions.append(file if measure is None else first_portion(file, measure, request.epoch_bytes))
             except FileTooLargeError:
                 if not portions:
                     raise
                 break
-        return with_content(fitting_files(portions, request.max_bytes))
+        return with_content(fitting_files(portions, request.bytes_left))
 
     def _measure_file(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
         """Return the measure of a file; None if it is known, or if the file is damaged, which its reader reports."""

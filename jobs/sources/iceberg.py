@@ -191,7 +191,7 @@ class IcebergTables(ChangingRows):
             pieces = pieces_between_cuts(all_pieces, _start_of(before), portion.end)
         else:
             chain = files.first_run(chain) if key else chain
-            last, pieces = _fitting_pieces(files, start, chain, request.max_bytes)
+            last, pieces = _fitting_pieces(files, start, chain, request.bytes_left)
             portion = SnapshotPortion(None, 0)
         if missing := missing_files(source, table, pieces):
             taken_id = 0 if start is None else start.snapshot_id

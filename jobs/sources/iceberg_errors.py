@@ -7,7 +7,7 @@ from tussock.statestore.errors import InputError
 class MissingBranchError(InputError):
     """The table has no branch of the name that a source reads."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str
@@ -42,7 +42,7 @@ class IcebergHistoryGoneError(InputError):
 class IcebergTableReplacedError(InputError):
     """Another table has replaced the one that a source reads."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str
@@ -60,7 +60,7 @@ class IcebergTableReplacedError(InputError):
 class IcebergRolledBackError(InputError):
     """The current snapshot does not descend from the one that a source has taken."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str
@@ -80,7 +80,7 @@ class IcebergRolledBackError(InputError):
 class IcebergSchemaChangedError(InputError):
     """The table lacks a declared column, or has it in a type that cannot be read as the declared type."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str

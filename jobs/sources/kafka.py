@@ -83,18 +83,18 @@ COLUMNS = (
     Field("timestampType", "int"),
 )
 HEADERS = Field("headers", "array<struct<key:string,value:binary>>")
-WHICH = ("subscribe", "subscribePattern", "assign")
+SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
 _MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
 _MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # the reaction to an offset without a record
 OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES, _MISSING_OFFSETS)
-_HOW = ("minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
-_PASSED = ("includeHeaders", *_HOW)
-_AT_ONCE = (*_HOW, *OWN_OPTIONS)
-OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
+_READER_OPTIONS = ("minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
+_PASSED = ("includeHeaders", *_READER_OPTIONS)
+_AT_ONCE = (*_READER_OPTIONS, *OWN_OPTIONS)
+OPTIONS = (SERVERS, *SUBSCRIPTION_OPTIONS, "startingOffsets", *_PASSED, *OWN_OPTIONS)
 _LOST = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")
 _SHOWN_RANGES = 5  # in a message
 _NOMINAL_BYTES = 1024  # assumed size of a record, for bounds in bytes: Kafka reports no sizes
-GONE = ""  # the topic id of a deleted partition that the user chose to skip
+DELETED_TOPIC = ""  # the topic id of a deleted partition that the user chose to skip
 
 
 class PinnedOffsets(msgspec.Struct, frozen=True):
@@ -140,8 +140,10 @@ class KafkaTopics(UnchangingInput):
             raise BadOptionError(
                 source.name, SERVERS, "", "a kafka source needs the addresses of its brokers, host:port,…"
             )
-        if sum(name in options for name in WHICH) != 1:
-            raise BadOptionError(source.name, "subscribe", "", f"a kafka source needs one of {', '.join(WHICH)}")
+        if sum(name in options for name in SUBSCRIPTION_OPTIONS) != 1:
+            raise BadOptionError(
+                source.name, "subscribe", "", f"a kafka source needs one of {', '.join(SUBSCRIPTION_OPTIONS)}"
+            )
         for option, value in options.items():
             if option == "failOnDataLoss" and value.lower() == "true":
                 continue
@@ -191,7 +193,7 @@ class KafkaTopics(UnchangingInput):
         if request.only_skipped:
             return _pins_of([], unread)
         ranges = _waiting_ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
-        return _pins_of(_bound_ranges(source, ranges, request.max_bytes), unread)
+        return _pins_of(_bound_ranges(source, ranges, request.bytes_left), unread)
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
@@ -230,7 +232,7 @@ class KafkaTopics(UnchangingInput):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SourceReader. Raises LostOffsetsError if records are missing. Cost: that of `partitions_now`; reading is lazy."""
+        """See SourceReader. Raises LostOffsetsError if records are missing. Cost: as `pin`; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decode_document(document)]
         now = partitions_now(source, again=True)
@@ -337,7 +339,7 @@ def _waiting_ranges(
     number = 1 + max((o.number for o in before), default=-1)
     ranges = []
     for place, taken in known.items():
-        if place not in now and taken.topic_id != GONE and taken.name not in skip:
+        if place not in now and taken.topic_id != DELETED_TOPIC and taken.name not in skip:
             _require_there(taken, now)
     for place, there in now.items():
         if f"{there.topic}-{there.partition}" in skip:
@@ -428,8 +430,8 @@ def _skip_partition(
         if taken.name != name:
             continue
         if there is None:
-            gone = msgspec.structs.replace(taken, first=taken.next, topic_id=GONE)
-            return None if taken.topic_id == GONE else PinnedOffsets(gone, taken.first, 0)
+            gone = msgspec.structs.replace(taken, first=taken.next, topic_id=DELETED_TOPIC)
+            return None if taken.topic_id == DELETED_TOPIC else PinnedOffsets(gone, taken.first, 0)
         if there.topic_id != taken.topic_id:  # another topic with other records, which get a new number
             number = 1 + max(o.number for o in before)
             return PinnedOffsets(Offsets(number, *place, there.topic_id, there.first, there.first), there.first, 0)

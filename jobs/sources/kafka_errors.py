@@ -35,7 +35,7 @@ class LostOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     path: str
     finding: str
@@ -52,7 +52,7 @@ class LostOffsetsError(SourceFileError):
 class CompactedTopicError(InputError):
     """A topic has the cleanup.policy compact. The broker removes a record once a later one has the same key."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     topic: str
@@ -81,7 +81,7 @@ class MissingOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     path: str
@@ -102,7 +102,7 @@ class EmptyRangeError(SourceFileError):
         ranges: the pinned offsets. The task does not know which of them were its part.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     ranges: str
@@ -170,7 +170,7 @@ class KafkaNeedsSparkError(InputError):
 class BadKafkaColumnError(InputError):
     """A source declares a column that Kafka records do not have."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     column: str

@@ -152,7 +152,7 @@ class KeyedPlan:
         deliveries: how files form deliveries of the whole source; None: each record is a change.
         scope: the columns whose values decide the rows that a delivery replaces; empty: it replaces all rows.
         tombstones_us: how long a deleted key remembers its position, in microseconds.
-        remembers: every change is stored, so that a change can be taken back.
+        keeps_history: every change is stored, so that a change can be taken back.
         folders: the folders that names of files are relative to, in positions.
         envelope: where the record's envelope is; None: the columns of a record are those of the row.
         of_topic: records are messages of a topic. Their last columns, topic and partition, name their place.
@@ -169,7 +169,7 @@ class KeyedPlan:
     deliveries: Deliveries | None
     scope: tuple[int, ...]
     tombstones_us: int
-    remembers: bool
+    keeps_history: bool
     folders: tuple[str, ...]
     envelope: EnvelopeForm | None = None
     of_topic: bool = False

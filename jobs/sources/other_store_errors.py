@@ -7,7 +7,7 @@ from tussock.statestore.errors import InputError, did_you_mean
 class NoOtherStoreError(InputError):
     """The option `store` of a source is the address of no store."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     store: str
@@ -22,7 +22,7 @@ class NoOtherStoreError(InputError):
 class OwnStoreError(InputError):
     """A source would read the store that contains it."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     store: str
@@ -38,7 +38,7 @@ class OwnStoreError(InputError):
 class NoPublishedRelationError(InputError):
     """The other store has published no rows of this relation."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     store: str
@@ -56,7 +56,7 @@ class NoPublishedRelationError(InputError):
 class OtherStoreReplacedError(InputError):
     """The store at the address does not continue the epochs that the source has read."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     store: str
@@ -92,7 +92,7 @@ class OtherEpochExpiredError(InputError):
 class OtherColumnsChangedError(InputError):
     """The relation lacks a declared column, or has it with another type."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     store: str
@@ -112,7 +112,7 @@ class OtherColumnsChangedError(InputError):
 class BadOtherKeyError(InputError):
     """The option `key` names columns that do not identify the rows of the relation."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     key: str

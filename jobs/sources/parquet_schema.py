@@ -67,7 +67,7 @@ class UnreadableSchemaError(DamagedError):
 class UnsupportedFileTypeError(InputError):
     """The input has no column of a supported type."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __init__(self, source: str, fields: Sequence[Field]) -> None:
         super().__init__(source, tuple(fields))

@@ -8,9 +8,9 @@ files in the store (postgres_files.py), and pins these files. So no epoch reads 
 the same bytes. The position is committed with the rows, and the slot is advanced after the commit (`release_slots`). If
 the program dies before, the changes are still in the log, and the position in the store skips them.
 
-**One position.** The sources of a slot are pinned together (`PinRequest.together`): each gets the changes of the same
-transactions, so an epoch contains a transaction whole. If one of them cannot be read, all are held. A new source takes
-a snapshot as of a position, and the others take the log up to it.
+**One position.** The sources of a slot are pinned together (`PinRequest.sources_of_format`): each gets the changes of
+the same transactions, so an epoch contains a transaction whole. If one of them cannot be read, all are held. A new
+source takes a snapshot as of a position, and the others take the log up to it.
 
 The records are a keyed source's (keyed.py): the columns of the row, the operation, and the columns that the log omits.
 """
@@ -330,7 +330,7 @@ def _members(
     source: CreateSource, taken: StorageTable | None, request: PinRequest
 ) -> list[tuple[CreateSource, StorageTable | None]]:
     """The sources of a source's slot, which are pinned with it."""
-    others = [one for one in request.together() if place_of(one[0]) == place_of(source)]
+    others = [one for one in request.sources_of_format() if place_of(one[0]) == place_of(source)]
     return others or [(source, taken)]
 
 

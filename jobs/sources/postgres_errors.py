@@ -97,7 +97,7 @@ class UnreadableTableError(InputError):
 class LogLevelError(InputError):
     """The log of a Postgres server does not contain changes of rows."""
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     place: str
@@ -118,7 +118,7 @@ class NoIdentityError(InputError):
         exists: the source has rows, and its changes were logged with this identity.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str
@@ -142,7 +142,7 @@ class UndeclaredTableError(InputError):
         columns: the columns to declare, and the key.
     """
 
-    parts_values = True
+    hides_row_values = True
 
     source: str
     table: str

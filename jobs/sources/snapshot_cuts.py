@@ -68,12 +68,12 @@ def next_portion(
     """
     start = start or SnapshotCut()
     waiting = files[start.files :]
-    if request.most is None:
+    if request.epoch_bytes is None:
         return SnapshotPortion(None, sum(file.size for file in waiting))
-    chosen = fitting_files(waiting, request.max_bytes)
+    chosen = fitting_files(waiting, request.bytes_left)
     begun = [FileRecords(start.records, start.nbytes)] if start.rows else []
     measures = [*begun, *map_in_threads(lambda file: _measure_file(file, measure), chosen[len(begun) :])]
-    left, most, spent = request.max_bytes or 0, max(request.most, LEAST_PORTION_BYTES), 0
+    left, most, spent = request.bytes_left or 0, max(request.epoch_bytes, LEAST_PORTION_BYTES), 0
     for place, (file, records) in enumerate(zip(chosen, measures, strict=True), start.files):
         first = start.rows if place == start.files else 0
         cost = records.cost * (records.records - first) // records.records

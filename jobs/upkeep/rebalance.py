@@ -57,7 +57,7 @@ class MoveVerdict(StrEnum):
 class UnitsInFileError(InputError):
     """pipeline.toml sets another number of units."""
 
-    parts_values = True
+    hides_row_values = True
 
     file: str
     units: int
@@ -74,7 +74,7 @@ class UnitsInFileError(InputError):
 class OtherMappingError(InputError):
     """The mapping in force is not the planned one."""
 
-    parts_values = True
+    hides_row_values = True
 
     planned: int
     current: int

@@ -62,7 +62,7 @@ _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimest
 class NoMomentError(InputError):
     """A view uses now(), and the moment of its epoch is unknown."""
 
-    parts_values = True
+    hides_row_values = True
 
     epoch: int
 

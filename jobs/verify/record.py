@@ -19,7 +19,7 @@ LAST = "verify/last.json"
 class NothingToVerifyError(InputError):
     """No epoch is published yet."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __str__(self) -> str:
         return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."

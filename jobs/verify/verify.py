@@ -61,7 +61,7 @@ _UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of the
 class BadShareError(InputError):
     """The share of the keys is not a percentage."""
 
-    parts_values = True
+    hides_row_values = True
 
     percent: int
 

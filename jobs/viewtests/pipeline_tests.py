@@ -48,7 +48,7 @@ _MOST_READ = 10_000  # rows of each input that `first_test` selects from
 class NoViewTestsError(InputError):
     """A pipeline has no tests, or none with a name that contains a text."""
 
-    parts_values = True
+    hides_row_values = True
 
     def __init__(self, pipeline: str, folder: str, selected: str, names: Sequence[str], view: str) -> None:
         """`view`: one without a test, for the remedy."""

@@ -56,7 +56,7 @@ class SettingError(InputError):
 class NotInitialisedError(InputError):
     """No store exists at this address."""
 
-    parts_values = True
+    hides_row_values = True
 
     uri: str
 
@@ -67,7 +67,7 @@ class NotInitialisedError(InputError):
 class AlreadyInitialisedError(InputError):
     """`init` found an existing store."""
 
-    parts_values = True
+    hides_row_values = True
 
     uri: str
     settings: str
@@ -150,7 +150,7 @@ class BranchExistsError(InputError):
 class BranchGoneError(InputError):
     """The parent has no open branch of this name."""
 
-    parts_values = True
+    hides_row_values = True
 
     name: str
     others: tuple[str, ...] | None = None  # the open ones; None: unknown

@@ -154,7 +154,7 @@ class BadObjectNameError(InputError):
 class ShortReadError(DamagedError):
     """The object ends before the requested bytes: it was truncated, or the caller's index is wrong."""
 
-    parts_values = True
+    hides_row_values = True
 
     uri: str
     name: str

@@ -464,7 +464,7 @@ def keyed_cases() -> Iterator[GrowingCase]:
         at = make_chunk([pa.array([(6).to_bytes(4, "big")], pa.binary())], pa.array([1], pa.int64()))
         return [changes(touched(size, 20_000, 1), 7), at]
 
-    node = KeyedChanges((KEY,), types, 7, remembers=True, truncates=True)
+    node = KeyedChanges((KEY,), types, 7, keeps_history=True, truncates=True)
     named = {"newer": newer, "late": late, "taken back": taken_back, "truncated": truncated}
     yield GrowingCase("keyed source", node, load, named, ("truncated",))
 

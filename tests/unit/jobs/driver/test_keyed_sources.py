@@ -407,7 +407,7 @@ def test_a_null_value_of_a_topic_deletes_its_key() -> None:
     reader_of(source).check(source)
     plan = plan_of_source(source)
     assert plan.delete_when == Call("IsNull", "boolean", (Column(1, "binary"),))
-    assert (plan.hidden, plan.remembers) == ((), False)
+    assert (plan.hidden, plan.keeps_history) == ((), False)
     values = pa.array([b"1", None, b"3"], pa.binary())
     places = pa.array(["t"] * 3), pa.array([0] * 3, pa.int32())
     columns = [pa.array([b"a", b"b", b"c"]), values, *places, pack_row_ids(0, np.arange(3))]

@@ -140,7 +140,7 @@ def test_errors_without_values_of_rows_keep_their_text_in_airflow() -> None:
 
 
 def test_each_error_whose_text_is_cut_may_contain_a_value_of_a_row() -> None:
-    """A new error whose text announces a value is cut, so that class must be chosen: `parts_values`, or this list."""
+    """A new error whose text announces a value is cut: it gets `hides_row_values`, or a place in this list."""
     cut = set[str]()
     for error in user_errors():
         texts = [message.replace("…", "x") for message in error.messages]
@@ -150,7 +150,7 @@ def test_each_error_whose_text_is_cut_may_contain_a_value_of_a_row() -> None:
 
 
 def _with_parted_values() -> set[str]:
-    """The names of the classes that set `parts_values`, and of those that inherit it."""
+    """The names of the classes that set `hides_row_values`, and of those that inherit it."""
     classes = dict[str, ast.ClassDef]()
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         classes |= {node.name: node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
@@ -159,7 +159,7 @@ def _with_parted_values() -> set[str]:
         if (node := classes.get(name)) is None:
             return False
         own = [target for line in node.body if isinstance(line, ast.Assign) for target in line.targets]
-        return any(isinstance(target, ast.Name) and target.id == "parts_values" for target in own) or any(
+        return any(isinstance(target, ast.Name) and target.id == "hides_row_values" for target in own) or any(
             isinstance(base, ast.Name) and is_set(base.id) for base in node.bases
         )
 
