@@ -12,16 +12,11 @@ from collections.abc import Iterator
 
 _COMMAND = re.compile(r"""`tussock ((?:[^`'"]|'[^']*'|"[^"]*")+)`""")
 _PLACEHOLDER = re.compile(r"\bPIPELINE\b")
-_BY_NAME = (
-    "apply",
-    "check",
-    "diff",
-    "plan",
-    "publish",
-    "status",
-    "test",
-)  # commands with the pipeline's name as an argument
-_WITHOUT_STORE = ("new", "preview", "airflow-files", "--version", "--help")
+BY_NAME = ("apply", "check", "diff", "plan", "publish", "status", "test", "undo")
+"""Commands with the pipeline's name as an argument. `branch` is another one, and gets the parent's."""
+
+WITHOUT_STORE = ("new", "preview", "airflow-files", "import")
+"""Commands without a store."""
 
 
 def quoted_commands(text: str) -> Iterator[str]:
@@ -54,9 +49,9 @@ def address_commands(text: str, *, pipeline: str = "", store: str = "", branch: 
             return f"`tussock {_PLACEHOLDER.sub(pipeline, command)}`"
         if first == "branch":  # a branch begins and ends in its parent
             return f"`tussock {command}{where.partition(' --branch')[0]}`"
-        if first in _WITHOUT_STORE or "--pipeline" in command or "--store" in command:
+        if first.startswith("--") or first in WITHOUT_STORE or "--pipeline" in command or "--store" in command:
             return match[0]
-        if first in _BY_NAME:
+        if first in BY_NAME:
             if not pipeline or "--env" in command:
                 return match[0]
             alone = f"{first} {pipeline.split()[0]}"  # the message names the pipeline, perhaps without its environment
