@@ -68,7 +68,8 @@ def commands_page() -> str:
         *wrapped(
             "`plan`, `apply`, `publish`, `status`, `check`, `branch`, `diff`, `undo` and `test` take the pipeline as a "
             "word: `tussock apply shop`. `new`, `preview`, `airflow-files` and `import` need none. All other commands "
-            "take `--pipeline shop`, or `--store URI` for a store without a pipeline. `tussock --version` prints the versions of Tussock and of packages that it depends on."
+            "take `--pipeline shop`, or `--store URI` for a store without a pipeline. `tussock --version` prints the "
+            "versions of Tussock and of packages that it depends on."
         ),
         "",
     ]
