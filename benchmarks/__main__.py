@@ -54,6 +54,8 @@ These benchmarks have their own options and are not in `all`:
     python -m benchmarks lake-sources            1,000 changes of an Iceberg table of 1 M and 10 M rows, read by its
                                                  key; five minutes
     python -m benchmarks server-changes          1,000 changes to 1 M and 10 M rows in Postgres and Kafka; ten minutes
+    python -m benchmarks server-sources          1,000 changes of tables of 1 M and 10 M rows in Postgres, read from its
+                                                 log; ten minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;
@@ -104,6 +106,7 @@ ALONE = {
     "lake-sources": "benchmarks.lake_sources",
     "large-files": "benchmarks.large_files",
     "server-changes": "benchmarks.server_changes",
+    "server-sources": "benchmarks.server_sources",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",

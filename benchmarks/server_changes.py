@@ -35,7 +35,7 @@ from tussock.jobs.sinks.kinds import open_place
 from tussock.statestore.meta.store import MetaStore
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-_REAPED_S = 0.3  # until a server has counted the process of a connection that ended
+REAPED_S = 0.3  # until a server has counted the process of a connection that ended
 
 
 @contextmanager
@@ -109,17 +109,17 @@ def measure(rows: int, rounds: int, way: str) -> tuple[float, float]:
             changes = model.change(number + 1)
             removed = changes.removed.rename_columns(["k"])
             difference = Difference(removed.slice(0, DELETED), changes.written.rows, only_new=False, changes=removed)
-            epoch, start, cpu = (number + 2) << 16, time.perf_counter(), _cpu_s(server)
+            epoch, start, cpu = (number + 2) << 16, time.perf_counter(), read_cpu_s(server)
             publish(settings, epoch, lambda sink, d=difference, e=epoch: sink.apply(d, e))
             seconds = time.perf_counter() - start
-            time.sleep(_REAPED_S)
-            costs.append((_cpu_s(server) - cpu, seconds))
+            time.sleep(REAPED_S)
+            costs.append((read_cpu_s(server) - cpu, seconds))
         assert (found := read(settings, rows)) == model.sums(), (found, model.sums())
     cpu_s, seconds = zip(*costs[1:], strict=True)
     return statistics.mean(cpu_s), statistics.median(seconds)
 
 
-def _cpu_s(server: int) -> float:
+def read_cpu_s(server: int) -> float:
     """Return the CPU time of this process and of a server, with its processes that have ended."""
     fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
     return time.process_time() + sum(map(int, fields[11:15])) / _TICKS_A_SECOND
