@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs.driver.embedded import open_store
-from tests.support.resident_kills import Folder, assert_counted_once, kill_two_processes, publish_next, start
+from tests.support.resident_kills import (
+    COMPACT_EPOCHS,
+    Folder,
+    assert_counted_once,
+    kill_two_processes,
+    publish_next,
+    start,
+)
 from tests.unit.jobs.facts.test_status import files, shop
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
@@ -29,15 +36,15 @@ def test_each_row_is_counted_once_under_kills_of_two_processes(shop: MetaStore, 
 
 
 def test_memory_and_descriptors_stay_flat(shop: MetaStore, files: Path, tmp_path: Path) -> None:
-    """With the compaction that the documentation asks for; without it, each epoch's SSTs stay in the version."""
     draw, folder, sizes = random.Random(2), Folder(files), list[tuple[int, float]]()
     process = start(tmp_path / "store")
     try:
-        for _ in range(10):
-            for _ in range(EPOCHS // 10):
-                publish_next(shop, folder, draw)
-            list(compact_store(shop, CompactionOptions()))
-            sizes.append(descriptors_and_mb(process))
+        for number in range(1, EPOCHS + 1):
+            publish_next(shop, folder, draw)
+            if number % COMPACT_EPOCHS == 0:
+                list(compact_store(shop, CompactionOptions()))
+            if number % (EPOCHS // 10) == 0:
+                sizes.append(descriptors_and_mb(process))
         assert_counted_once(open_store(tmp_path / "store", "reader"), folder)
     finally:
         process.kill()
