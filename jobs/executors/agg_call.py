@@ -13,7 +13,8 @@ class Agg(msgspec.Struct, frozen=True):
 
     `arg` is the first argument's column (None: count rows), `arg_type` its type, `more` are the columns of the other
     arguments, and `type` is the result's type. `params` and `order` are as in nodes.AggCall. Rows that a FILTER
-    excludes have NULL in an argument. If NULL is a meaningful value, `kept` is the FILTER's boolean column instead.
+    excludes have NULL in an argument. If NULL is a meaningful value, `filter_column` is the FILTER's boolean column
+    instead.
     """
 
     function: AggFunction
@@ -24,7 +25,7 @@ class Agg(msgspec.Struct, frozen=True):
     more: tuple[int, ...] = ()
     more_types: tuple[str, ...] = ()
     distinct: bool = False
-    kept: int | None = None
+    filter_column: int | None = None
     params: tuple[tuple[str, str], ...] = ()
     order: tuple[Order, ...] = ()
 
@@ -53,7 +54,7 @@ class Agg(msgspec.Struct, frozen=True):
         """The call in EXPLAIN's format: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
         args = ", ".join(f"c{a}" for a in self.args) or "*"
         order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
-        condition = "" if self.kept is None else f" where c{self.kept}"
+        condition = "" if self.filter_column is None else f" where c{self.filter_column}"
         return f"{self.function.sql}({'distinct ' if self.distinct else ''}{args}{order}{condition})"
 
 

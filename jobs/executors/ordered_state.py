@@ -36,14 +36,14 @@ _WORTH_GROUPING = 1 << 12  # below this number of rows, a sort is not more expen
 class OrderedLayout:
     """The layout of an ordered state: rows in `order` with the columns `values`.
 
-    Rows with NULL in a column of `present`, or without true in the boolean column `kept`, are not stored.
+    Rows with NULL in a column of `present`, or without true in the boolean column `filter_column`, are not stored.
     """
 
     name: str  # of the state table
     order: tuple[Order, ...]
     values: tuple[int, ...]
     present: tuple[int, ...] = ()
-    kept: int | None = None
+    filter_column: int | None = None
 
     def table_schema(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
         """The state table with id 0, for rows grouped by `keys`."""
@@ -177,8 +177,8 @@ class OrderedState:
 
     def _wanted_mask(self, chunk: pa.Table) -> pa.Array | None:
         conditions = [pc.is_valid(one_array(chunk.column(p))) for p in self._rows.present]
-        if self._rows.kept is not None:
-            conditions.append(pc.fill_null(one_array(chunk.column(self._rows.kept)), False))
+        if self._rows.filter_column is not None:
+            conditions.append(pc.fill_null(one_array(chunk.column(self._rows.filter_column)), False))
         if not conditions:
             return None
         wanted = conditions[0]

@@ -174,8 +174,10 @@ class _Rows:
     @staticmethod
     def from_rows(slot: OfAllRows, at: OrderedRows) -> "_Rows":
         there = _all_there(at, slot.rows.present)
-        if slot.rows.kept is not None:
-            there &= pc.fill_null(one_array(at.rows.column(slot.rows.kept)), False).to_numpy(zero_copy_only=False)
+        if slot.rows.filter_column is not None:
+            there &= pc.fill_null(one_array(at.rows.column(slot.rows.filter_column)), False).to_numpy(
+                zero_copy_only=False
+            )
         rows = at.rows.filter(pa.array(there))
         ranks = _order_ranks(rows, slot.rows.order) if slot.rows.order else None
         return _Rows(one_array(rows.column(slot.column)), at.partition[there], _count_before(there), ranks)

@@ -56,8 +56,8 @@ class Over(msgspec.Struct, frozen=True):
     """One call of a window function.
 
     `args` are columns, `arg_type` is the type of the first and `more_types` are those of the others. `number`, `params`
-    and `order` are those of tussock.jobs.logical.nodes.WindowCall. `kept` is the boolean column of the rows that count;
-    None: all rows count, or those without NULL.
+    and `order` are those of tussock.jobs.logical.nodes.WindowCall. `filter_column` is the boolean column of the rows
+    that count; None: all rows count, or those without NULL.
     """
 
     function: WindowFunction
@@ -73,7 +73,7 @@ class Over(msgspec.Struct, frozen=True):
     more_types: tuple[str, ...] = ()
     params: tuple[tuple[str, str], ...] = ()
     order: tuple[Order, ...] = ()
-    kept: int | None = None
+    filter_column: int | None = None
 
     @property
     def agg(self) -> Agg:
@@ -81,7 +81,17 @@ class Over(msgspec.Struct, frozen=True):
         arg, more = (self.args[0], self.args[1:]) if self.args else (None, ())
         kind, function = self.arg_type, AggFunction(self.function.value)
         return Agg(
-            function, arg, kind, self.type, self.mode, more, self.more_types, False, self.kept, self.params, self.order
+            function,
+            arg,
+            kind,
+            self.type,
+            self.mode,
+            more,
+            self.more_types,
+            False,
+            self.filter_column,
+            self.params,
+            self.order,
         )
 
     @property
@@ -113,7 +123,7 @@ class Over(msgspec.Struct, frozen=True):
     @property
     def passes_over(self) -> bool:
         """Whether some rows do not count, for functions that return the value of a row."""
-        return self.ignore_nulls or self.kept is not None
+        return self.ignore_nulls or self.filter_column is not None
 
     @property
     def is_running(self) -> bool:
@@ -172,7 +182,7 @@ class Over(msgspec.Struct, frozen=True):
         number = [str(self.number)] if self.number else []
         args = ", ".join([*(f"c{a}" for a in self.args), *number])
         order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
-        condition = "" if self.kept is None else f" where c{self.kept}"
+        condition = "" if self.filter_column is None else f" where c{self.filter_column}"
         shown = f"{self.function.sql}({args}{order}{condition})" + (" ignore nulls" if self.ignore_nulls else "")
         if self.function.shifts_rows or self.function.numbers_rows or self.function in _NEEDS_SIZE:
             return shown

@@ -84,7 +84,7 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return ("bigint",)
         case WindowFunction.SUM | WindowFunction.AVERAGE:
             return tuple(t for slot in _sum_slots(call) for t in slot.types)
-        case WindowFunction.FIRST | WindowFunction.LAST if call.kept is not None:
+        case WindowFunction.FIRST | WindowFunction.LAST if call.filter_column is not None:
             return (call.arg_type or "", "boolean")
         case WindowFunction.LAST:
             return (call.arg_type or "",) if call.ignore_nulls else ()
@@ -229,9 +229,9 @@ class _Picked(ABC):
         self.carried = carried if call.is_running else []
         self.low, self.high = at.frame_bounds(call)
         column = _make_column(at, call, self.carried[0] if self.carried else None)
-        if call.kept is not None:
+        if call.filter_column is not None:
             heads = _true_mask(self.carried[1]) if self.carried else np.zeros(at.partition_count, np.bool_)
-            column = replace(column, counted=(_true_mask(one_array(at.rows.column(call.kept))), heads))
+            column = replace(column, counted=(_true_mask(one_array(at.rows.column(call.filter_column))), heads))
         self.column = column
         self.known, self.before = column.counted_places()
         self.first = np.maximum(self.low, at.first_place)  # of the loaded rows
@@ -252,7 +252,7 @@ class _Picked(ABC):
     def carried_of_known(self, value: Positions, there: Mask) -> State:
         """The known value with each number, and, if a column chooses the rows, whether it exists."""
         known_values = self.column.take_values(_pick_known(self.known, value), there)
-        return [known_values] if self.call.kept is None else [known_values, pa.array(there)]
+        return [known_values] if self.call.filter_column is None else [known_values, pa.array(there)]
 
 
 class _First(_Picked):

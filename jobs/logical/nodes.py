@@ -327,6 +327,13 @@ class AggCall(msgspec.Struct, frozen=True):
     order: tuple[SortKey, ...] = ()
 
     @property
+    def null_excluding_arg(self) -> int | None:
+        """The index of the argument whose NULLs exclude a row, as a FILTER does. None: rows with NULLs count."""
+        if self.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
+            return 1
+        return None if dict(self.params).get("ignoreNulls") == "false" else 0
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         """Its arguments, its order and its FILTER."""
         return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)))

@@ -31,10 +31,6 @@ class AggregateFamily(Protocol):
         """
         ...
 
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        """The index of the argument whose NULLs exclude a row, as a FILTER does. None: rows with NULLs count."""
-        ...
-
     def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
         """The cost that grows with a group. None: a changed row costs the same in a group of any size."""
         ...

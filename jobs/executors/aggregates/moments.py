@@ -57,8 +57,10 @@ class Moments(Plain):
                 case AggFunction.KURTOSIS:
                     m4 = _to_moment(_fourth_central(count, *sums), count, 3, 4, finite)
                     return Result(to_double_array(n * m4 / (m2 * m2) - 3.0, some & (m2 != 0)))
-                case _:  # regr_sxx, regr_syy
+                case AggFunction.REGR_SXX:
                     return Result(to_double_array(m2, some))
+                case other:
+                    raise AssertionError(f"{other} is no function of the moments of a column")
 
 
 class Pairs(Plain):
@@ -101,13 +103,15 @@ class Pairs(Plain):
                     y2 = _to_moment(_second_central(count, y, products[1]), count, 1, 2, y_finite)
                     x2 = _to_moment(_second_central(count, x, products[2]), count, 1, 2, x_finite)
                     return _compute_correlation(call.function, count, ck, y2, x2)
-                case _:
+                case AggFunction.REGR_SLOPE | AggFunction.REGR_INTERCEPT:
                     x2 = _to_moment(_second_central(count, x, products[1]), count, 1, 2, x_finite)
                     slope = ck / x2
                     if call.function is AggFunction.REGR_SLOPE:
                         return Result(to_double_array(slope, some & (x2 != 0)))
                     y_mean, x_mean = (_to_moment(s, count, 1, 1, f) for s, f in ((y, y_finite), (x, x_finite)))
                     return Result(to_double_array(y_mean - slope * x_mean, some & (x2 != 0)))
+                case other:
+                    raise AssertionError(f"{other} is no function of the moments of two columns")
 
 
 def _compute_correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:

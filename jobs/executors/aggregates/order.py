@@ -29,11 +29,8 @@ class First(StoredResult):
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first_arg
         present = (arg,) if _ignores_nulls(call) else ()
-        rows = OrderedLayout(f"agg_rows_c{arg}", (), (arg,), present, call.kept)
+        rows = OrderedLayout(f"agg_rows_c{arg}", (), (arg,), present, call.filter_column)
         return (FirstRow(rows, arg, arg_type, call.function is AggFunction.LAST),)
-
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        return 0 if _ignores_nulls(call) else None
 
     def explain_note(self, call: Agg) -> str:
         return _OPEN
@@ -57,9 +54,6 @@ class By(StoredResult):
         rows = OrderedLayout(name, (Order(by, not largest, False),), (arg,), (by,))
         return (FirstRow(rows, arg, arg_type, last=True),)
 
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        return 1
-
     def explain_note(self, call: Agg) -> str:
         k = call.find_param("k")
         return TIES if k is None else f"reads {k} rows per touched group; {TIES}"
@@ -75,9 +69,6 @@ class ListAgg(StoredResult):
             values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
             return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
         return (JoinedTexts(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
-
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        return 0
 
     def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
         return LISTS
@@ -98,10 +89,9 @@ class Collect(StoredResult):
         if _as_set(call):
             return (CollectedDistinct(DistinctValues((arg,), (arg_type,)), call.type),)
         present = (arg,) if _ignores_nulls(call) else ()
-        return (CollectedList(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
-
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        return 0 if _ignores_nulls(call) else None
+        return (
+            CollectedList(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.filter_column), arg, call.type),
+        )
 
     def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
         return LISTS

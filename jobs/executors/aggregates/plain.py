@@ -19,9 +19,6 @@ class BoundedFunction:
 class Plain(BoundedFunction):
     """The defaults of an entry."""
 
-    def null_excluding_arg(self, call: Agg) -> int | None:
-        return 0
-
     def explain_note(self, call: Agg) -> str:
         return ""
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import msgspec
 
 from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.ordered_state import OrderedLayout
@@ -101,25 +100,12 @@ class _Arguments:
             and all(isinstance(a, logical.Literal) and a.value is not None for a in args)
         ):
             args = []
-        types = tuple(a.type for a in args)
-        bare = Agg(
-            call.function,
-            None,
-            types[0] if types else None,
-            call.type,
-            call.mode,
-            (),
-            types[1:],
-            call.distinct,
-            None,
-            call.params,
-        )
-        kept = None
+        filter_column = None
         if call.filter is not None:  # excluded values become NULL, which most aggregates ignore
             condition = renumber_columns(call.filter, self._visible)
-            carrier = aggregate_of(bare).null_excluding_arg(bare)
+            carrier = call.null_excluding_arg
             if carrier is None:
-                kept = self._add_column(condition)
+                filter_column = self._add_column(condition)
             else:
                 args = args or [logical.Literal(1, "int")]
                 nothing = logical.Literal(None, args[carrier].type)
@@ -129,8 +115,19 @@ class _Arguments:
             Order(self._add_column(renumber_columns(k.expr, self._visible)), k.descending, k.nulls_last)
             for k in call.order
         )
-        first, kind = (places[0], args[0].type) if places else (None, None)
-        return msgspec.structs.replace(bare, arg=first, arg_type=kind, more=places[1:], kept=kept, order=order)
+        return Agg(
+            call.function,
+            arg=places[0] if places else None,
+            arg_type=args[0].type if args else None,
+            type=call.type,
+            mode=call.mode,
+            more=places[1:],
+            more_types=tuple(a.type for a in args[1:]),
+            distinct=call.distinct,
+            filter_column=filter_column,
+            params=call.params,
+            order=order,
+        )
 
     def _add_column(self, expr: logical.Expr) -> int:
         if expr not in self.columns:

@@ -8,8 +8,6 @@ from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.expression_tree import without_places
 from tussock.jobs.logical.nodes import (
-    AggCall,
-    AggFunction,
     Call,
     Column,
     Expr,
@@ -168,7 +166,7 @@ class _Call:
             raise expressions.refusal_of(self._node, None, "a DISTINCT aggregate OVER a window is not supported")
         call = expressions.bind_aggregate_call(node, self._scope)
         kind, args, params, where = WindowFunction(call.function.value), call.args, call.params, call.filter
-        if where is not None and (carrier := _null_carrier(call)) is not None:
+        if where is not None and (carrier := call.null_excluding_arg) is not None:
             arg = args[carrier] if args else Literal(1, "int")
             chosen_value = Call("If", arg.type, (where, arg, Literal(None, arg.type)))
             args, where = (*args[:carrier], chosen_value, *args[carrier + 1 :]), None
@@ -268,13 +266,6 @@ class _Call:
         if isinstance(expr, Literal) and isinstance(expr.value, int):
             return expr.value
         raise self._walk.refusal_of(self._node, "an offset that is not constant", "write a number")
-
-
-def _null_carrier(call: AggCall) -> int | None:
-    """The argument in which NULL excludes a row. None if NULLs count."""
-    if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
-        return 1
-    return None if dict(call.params).get("ignoreNulls") == "false" else 0
 
 
 def _farthest_distance(offset: str) -> int:

@@ -73,7 +73,7 @@ def over(
 
 def kept(call: Over) -> Over:
     """The same for the rows that pass a FILTER."""
-    return msgspec.structs.replace(call, kept=KEPT)
+    return msgspec.structs.replace(call, filter_column=KEPT)
 
 
 def agg(
@@ -230,7 +230,7 @@ def inside(call: Over, node: OverWindow, rows: list[Row], i: int, j: int, first:
 def aggregate(call: Over, frame: list[Row]) -> Any:
     if not call.args:
         return len(frame)
-    frame = [row for row in frame if call.kept is None or row[call.kept]]
+    frame = [row for row in frame if call.filter_column is None or row[call.filter_column]]
     for by in reversed(call.order):
         frame = sorted(frame, key=cmp_to_key(lambda a, b, by=by: compare(a[by.column], b[by.column], by)))
     if k := dict(call.params).get("k"):
