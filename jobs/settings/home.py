@@ -86,7 +86,8 @@ class BranchWritesOutsideError(InputError):
     def __str__(self) -> str:
         return (
             f"branch {self.branch!r} writes nothing outside of itself, because its tables and events would replace "
-            "those of its parent. Nothing was written. Merge the branch into its parent, which publishes the rows."
+            f"those of its parent. Nothing was written. Run `tussock branch merge {self.branch}`: the parent then "
+            "publishes the rows."
         )
 
 

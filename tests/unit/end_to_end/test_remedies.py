@@ -526,6 +526,15 @@ def another_merge_approved(shop: Shop) -> str:
     return shop.fails("branch", "merge", "--store", str(shop.store), "pr-1", "--approved", "x")
 
 
+def a_branch_that_publishes(shop: Shop) -> str:
+    a_taken_file(shop, copy_of(FIELDS))
+    folder = shop.home / "pipelines" / "shop"
+    (folder / "views.sql").write_text("")
+    (folder / "pipeline.toml").write_text(f'{TOML}[publish]\nto = "{shop.home}/tables"\n')
+    assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
+    return shop.fails("publish", "shop", "--branch", "pr-1")
+
+
 def goes_on_with_its_branch(shop: Shop) -> None:
     goes_on(shop)
     code, said = shop.run("epoch", "--pipeline", "shop", "--branch", "pr-1")
@@ -537,6 +546,7 @@ SITUATIONS = (
     Situation(("BranchConflictError",), a_view_that_both_changed, ("branch end",)),
     Situation(("CannotMergeError",), a_branch_that_is_behind, ("epoch --branch",)),
     Situation(("NotApprovedError",), another_merge_approved, ("branch merge",)),
+    Situation(("BranchWritesOutsideError",), a_branch_that_publishes, ("branch merge",)),
     Situation(("BranchGoneError",), an_ended_branch, ("branch create",), after=goes_on_with_its_branch),
     Situation(
         ("UnreadableFileError", "HeldSourcesError"),
@@ -807,7 +817,7 @@ NOT_RUN = {
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
-        BranchWritesOutsideError BranchedBranchError EpochMergedError FollowingBranchError OutsidePreviewsError
+        BranchedBranchError EpochMergedError FollowingBranchError OutsidePreviewsError
         UnknownRevisionError
         PublishedOptionsError UnknownSinkError UnreadableSinkError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
