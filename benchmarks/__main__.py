@@ -51,6 +51,8 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks lake-changes            1,000 changes to Delta and Iceberg tables of 1 M and 10 M rows, MERGE
                                                  and a rewrite; five minutes
+    python -m benchmarks branches                the comparison of 10 M rows of which 1,000 differ, and a merge beside
+                                                 building anew; minutes
     python -m benchmarks lake-sources            1,000 changes of an Iceberg table of 1 M and 10 M rows, read by its
                                                  key; five minutes
     python -m benchmarks server-changes          1,000 changes to 1 M and 10 M rows in Postgres and Kafka; ten minutes
@@ -89,6 +91,7 @@ ALONE = {
     "airflow": "benchmarks.airflow_run",
     "cold-start": "benchmarks.cold_start",
     "bills": "benchmarks.bills",
+    "branches": "benchmarks.branches",
     "declarative": "benchmarks.declarative",
     "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
