@@ -8,7 +8,7 @@ from tussock.jobs.executors.order import Order
 from tussock.jobs.logical.nodes import AggFunction
 
 
-class Agg(msgspec.Struct, frozen=True):
+class Agg(msgspec.Struct, frozen=True, rename={"filter_column": "kept"}):
     """One aggregate of PartialAgg and HashAgg.
 
     `arg` is the first argument's column (None: count rows), `arg_type` its type, `more` are the columns of the other

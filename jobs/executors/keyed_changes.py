@@ -62,7 +62,7 @@ _PURGES_PER_PERIOD = 7
 _Flags = npt.NDArray[np.bool_]
 
 
-class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
+class KeyedChanges(PlainNode, frozen=True, omit_defaults=True, rename={"keeps_history": "remembers"}):
     """Applies changes by key.
 
     Inputs: changes (the columns of the row, possibly the columns that it omits, whether the change deletes its key, and

@@ -52,7 +52,7 @@ class FrameEnd(msgspec.Struct, frozen=True):
         return f"{self.rows:+d}" if self.column is None else f"c{self.column}"
 
 
-class Over(msgspec.Struct, frozen=True):
+class Over(msgspec.Struct, frozen=True, rename={"filter_column": "kept"}):
     """One call of a window function.
 
     `args` are columns, `arg_type` is the type of the first and `more_types` are those of the others. `number`, `params`

@@ -20,7 +20,7 @@ START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
 _RANK = "__rank"  # of changes with one sequence
 _OWN = "own_changes"
-_OWN_BESIDE_SOURCE = quote_name("own changes")  # no relation has this name
+_OWN_BESIDE_SOURCE = "`own changes`"  # no relation has this name
 _RESERVED = frozenset(name.lower() for name in (START_AT, END_AT, _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST, _RANK))
 
 

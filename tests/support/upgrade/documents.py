@@ -275,7 +275,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
 
 _AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
 _COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
-_FIRST = Agg(AggFunction.FIRST, 1, "string", "string", kept=2, params=(("ignoreNulls", "false"),))
+_FIRST = Agg(AggFunction.FIRST, 1, "string", "string", filter_column=2, params=(("ignoreNulls", "false"),))
 _COVAR = Agg(AggFunction.COVAR_POP, 3, "double", "double", None, (4,), ("double",), True)
 _LAST_TEXTS = Agg(
     AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),)
@@ -286,7 +286,7 @@ _ENDS = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.OFFSET, 3, 1))
 _OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI", ("string",), (("delimiter", ","),))
 _TILL_HERE = (FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
 _CHOSEN_OVER = msgspec.structs.replace(
-    _OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, kept=1
+    _OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, filter_column=1
 )
 _SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {
