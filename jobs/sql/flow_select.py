@@ -19,8 +19,7 @@ from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, Writ
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
 _RANK = "__rank"  # of changes with one sequence
-_OWN = "own_changes"
-_OWN_BESIDE_SOURCE = "`own changes`"  # no relation has this name
+_OWN = "`own changes`"  # hides no relation, since none has this name: the source is read after this WITH too
 _RESERVED = frozenset(name.lower() for name in (START_AT, END_AT, _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST, _RANK))
 
 
@@ -161,14 +160,13 @@ class _Flow:
         """The changes of the keys, and for each key a delete per truncation. `_RANK` orders those of one sequence."""
         assert self.flow.truncate_when is not None
         key, sequence = _list_columns(keys), self._text(self.flow.sequence)
-        own = _OWN_BESIDE_SOURCE if self.flow.source == _OWN else _OWN  # the source is read after this WITH too
         empty = [f"truncated.{quote_name(c)}" if c in keys else f"NULL AS {quote_name(c)}" for c in selected]
         return (
-            f"{own} AS ({self._changes(selected)}),\n"
-            f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM {own})\n"
+            f"{_OWN} AS ({self._changes(selected)}),\n"
+            f"truncated AS (SELECT {key}, {_SEQUENCE} FROM (SELECT DISTINCT {key} FROM {_OWN})\n"
             f"  CROSS JOIN (SELECT DISTINCT {sequence} AS {_SEQUENCE} FROM {sql_name(self.flow.source)}\n"
             f"    WHERE {self._text(self.flow.truncate_when)} AND {sequence} IS NOT NULL)),\n"
-            f"changes AS (SELECT {_list_columns(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM {own}\n"
+            f"changes AS (SELECT {_list_columns(selected)}, {_SEQUENCE}, {_DELETES}, 1 AS {_RANK} FROM {_OWN}\n"
             f"  UNION ALL SELECT {', '.join(empty)}, {_SEQUENCE}, true, 0 FROM truncated)"
         )
 
