@@ -45,6 +45,7 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.hummock.scrub import scrub_store
 from tussock.statestore.hummock.vacuum import vacuum_store
+from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.delta import EpochCommitted
@@ -546,6 +547,10 @@ def test_a_branch_merges_only_at_the_epoch_of_its_parent_and_without_waiting_sta
     follow(branch)
     insert(pair.parent, "t", (1, 1, 1))
     with pytest.raises(CannotMergeError, match="statements wait"):
+        plan_merge(branch)
+    version = branch.read_latest()
+    branch.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=version.log_end))
+    with pytest.raises(CannotMergeError, match=r"Run `tussock epoch --branch b` first"):
         plan_merge(branch)
     with pytest.raises(CannotMergeError, match="its own input"):
         plan_merge(pair.parent.open_branch("own", follows=False))
