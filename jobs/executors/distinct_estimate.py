@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.distinct_state import DistinctState
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.hyperloglog import RANKS, Corrections, add_inverse_powers, inverse_power_units
 from tussock.jobs.executors.recomputed import OfValues
@@ -42,7 +42,7 @@ class Estimate(OfValues):
         Cost: two limited scans of the registers with changed ranks; all registers of new groups.
         """
         assert isinstance(side, DistinctState)
-        sums = np.stack([pc.fill_null(column, 0).to_numpy(zero_copy_only=False) for column in before[1:]])
+        sums = np.stack([integer_values(column) for column in before[1:]])
         new, old = np.flatnonzero(sums[-1] == 0), np.flatnonzero(sums[-1])
         sums[:, new] = self._sum_registers(side.read_all(take_rows(groups, new)))
         if len(old):

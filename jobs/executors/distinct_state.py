@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_table, take_rows, weights_of
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.group_segments import I64, Segments, segments_of
 from tussock.jobs.executors.hyperloglog import registers_of
 from tussock.statestore.errors import InputError
@@ -192,7 +193,7 @@ class DistinctState:
         located = self.table.locate_keys(keys)
         keys, moved = keys.take(pa.array(located.order)), moved[located.order]
         stored_counts = self.table.get_located(located)
-        before = pc.fill_null(one_array(stored_counts.rows.column(len(columns))), 0).to_numpy(zero_copy_only=False)
+        before = integer_values(stored_counts.rows.column(len(columns)))
         after = before + net[moved]
         if (after < 0).any():
             raise change_error(self.table.name, NO_ROW, keys, int(np.argmax(after < 0)))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.jobs.executors.int128 import Int128
 from tussock.statestore.vnode import null_mask, one_array
@@ -200,6 +201,26 @@ def float_values(column: pa.Array | pa.ChunkedArray) -> F64:
     array = one_array(column)
     values = array.to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(null_mask(array), 0.0, values) if array.null_count else values
+
+
+def integer_values(column: pa.Array | pa.ChunkedArray) -> I64:
+    """An integer column as (n,) int64, with 0 for NULL."""
+    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def special_values(values: F64) -> Mask:
+    """(3, n) whether each value is NaN, infinite or negatively infinite. Their sums are counted beside the limbs."""
+    return np.stack([np.isnan(values), values == np.inf, values == -np.inf])
+
+
+def with_specials(total: F64, counts: I64) -> F64:
+    """Sums of finite values with (3, n) counts of special values.
+
+    A sum is NaN if it has a NaN, or infinities of both signs.
+    """
+    nan, plus, minus = counts > 0
+    total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
+    return np.where(nan | (plus & minus), np.nan, total)
 
 
 def _highest_nonzero(digits: npt.NDArray[np.uint64]) -> I64:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
 from tussock.jobs.executors.base import net_chunk, take_rows
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.operator import (
     Actor,
     ComputedColumn,
@@ -89,7 +90,7 @@ class GenerateExecutor:
             raise expression_error(err, 0, node.argument, chunk) from err
         new_columns: list[pa.Array]
         if node.generator is Generator.REPLICATE:
-            counts, new_columns = np.maximum(pc.fill_null(argument, 0).to_numpy(zero_copy_only=False), 0), []
+            counts, new_columns = np.maximum(integer_values(argument), 0), []
         else:
             counts, new_columns = _flatten_elements(argument, node.generator)
         rows, places = np.repeat(np.arange(chunk.num_rows), counts), _index_in_list(counts)
@@ -113,7 +114,7 @@ def _flatten_elements(lists: pa.Array, generator: Generator) -> tuple[Counts, li
     if pa.types.is_map(lists.type):  # Arrow stores a map as a list of pairs
         pair = pa.struct([lists.type.key_field, lists.type.item_field])
         lists, in_parts = lists.cast(pa.list_(pair)), True
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = integer_values(pc.list_value_length(lists))
     values = lists.flatten()
     return counts, values.flatten() if in_parts else [values]
 

@@ -47,6 +47,7 @@ from tussock.jobs.executors.base import (
     weights_of,
 )
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
@@ -266,7 +267,7 @@ class KeyedChangesExecutor:
         if not self._node.keeps_history:
             return _Counted(first[change > 0], before[change > 0], change[change > 0])
         if len(first) and not table.is_empty():
-            before = pc.fill_null(table.get_rows(take_rows(keys, first)).rows.column(copies), 0).to_numpy()
+            before = integer_values(table.get_rows(take_rows(keys, first)).rows.column(copies))
         after = before + change
         if (after < 0).any():
             raise change_error(table.name, NO_ROW, take_rows(keys, first), int(np.argmin(after)))

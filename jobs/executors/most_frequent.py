@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import Positions, take_rows
 from tussock.jobs.executors.distinct_state import CountChanges, DistinctState
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.frequency_index import Frequencies, FrequencyIndex
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.recomputed import OfValues, counts_of
@@ -53,7 +54,7 @@ class Mode(OfValues):
         assert isinstance(values, DistinctState)
         if self.once:
             return self._read_ends(values, groups)
-        had: I64 = pc.fill_null(before[1], 0).to_numpy(zero_copy_only=False)
+        had = integer_values(before[1])
         new = np.flatnonzero(had == 0)
         segments = values.read_all(take_rows(groups, new))
         places = self._find_modes(segments)

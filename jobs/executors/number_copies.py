@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_table, take_rows, weights_of
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.operator import Actor, ComputedColumn, Executor, Origin, PassedColumn, PlainNode
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
@@ -67,7 +67,7 @@ class NumberCopiesExecutor:
         keys = take_rows(digest, first)
         before = np.zeros(len(first), np.int64)
         if not self._table.is_empty():
-            before = pc.fill_null(self._table.get_rows(keys).rows.column(2), 0).to_numpy()
+            before = integer_values(self._table.get_rows(keys).rows.column(2))
         after = before + change
         if (after < 0).any():
             raise change_error(

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, some_rows
 from tussock.jobs.executors.base import Positions, same_rows, state_table
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.operator import (
     Actor,
     ComputedColumn,
@@ -337,7 +337,7 @@ class OverWindowExecutor(MakesPieces):
         places[start.marks.index.to_numpy()] = np.arange(len(start.marks.keys))
         chosen = pa.array(places, mask=places < 0)
         columns = [one_array(c).take(chosen) for c in start.marks.rows.columns[len(self._key) :]]
-        numbers = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in columns[: len(_PLACES)]]
+        numbers = [integer_values(c) for c in columns[: len(_PLACES)]]
         rest = columns[len(_PLACES) :]
         carried: list[State] = []
         for call in self._node.calls:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_result import F64
 from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.distinct_state import DistinctState
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.recomputed import OfValues, counts_of
 from tussock.jobs.executors.value_state import SideState, State
@@ -157,7 +157,7 @@ class Percentile(OfValues):
 
     def _count_rows(self, side: DistinctState, groups: pa.Table, before: State) -> I64:
         """(n,) the number of rows of the groups that had rows before; 0 for new groups."""
-        had: I64 = pc.fill_null(before[1], 0).to_numpy(zero_copy_only=False)
+        had = integer_values(before[1])
         if not had.any():
             return np.zeros(len(had), np.int64)
         prefixes = side.table.layout.prefixes_of(groups)

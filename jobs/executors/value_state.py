@@ -40,7 +40,9 @@ from tussock.jobs.executors.exact_sum import (
     decode_limbs,
     encode_limbs,
     float_values,
+    integer_values,
     limbs_of_int128,
+    special_values,
     sum_of_limbs,
 )
 from tussock.jobs.executors.float_limbs import limbs_of_products
@@ -244,8 +246,7 @@ class ExactSum(Slot):
         if bool(finite.all()):
             nothing = pa.array(np.zeros(len(values), np.int64))
             return deposit_of_limbs(limbs, [nothing, nothing, nothing])
-        specials = (np.isnan(values), values == np.inf, values == -np.inf)
-        return deposit_of_limbs(limbs, [pa.array(np.where(s, weights, 0)) for s in specials])
+        return deposit_of_limbs(limbs, [pa.array(counts) for counts in np.where(special_values(values), weights, 0)])
 
     def deposit_of_state(self, state: State) -> Deposit:
         return deposit_of_limbs(decode_limbs(state[0]), state[1:])
@@ -275,17 +276,12 @@ def weights_where_there(rows: pa.Table, columns: Sequence[int], weights: I64) ->
     return np.where(reduce(np.logical_or, missing), 0, weights) if missing else weights
 
 
-def integer_values(column: pa.Array) -> I64:
-    """An integer column as (n,) int64, with 0 for NULL."""
-    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
 def _wide_of_int64(values: State) -> State:
     return [pc.fill_null(values[0], 0).cast(pa.decimal128(38, 0))]
 
 
 def _wide_of_limbs(values: State) -> State:
-    digits = np.stack([pc.fill_null(v, 0).to_numpy(zero_copy_only=False) for v in values])
+    digits = np.stack([integer_values(v) for v in values])
     return [Limbs(0, digits).to_int128()[0].to_decimals(38, 0)]
 
 

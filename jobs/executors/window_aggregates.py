@@ -17,6 +17,7 @@ from tussock.jobs.executors.aggregates.bitmaps import Bitmap
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.long_frames import LongFrames, of_long_frames
 from tussock.jobs.executors.order import Order
@@ -120,7 +121,7 @@ class _Sums:
         sums = np.zeros((len(deposit.columns), len(at) + 1), np.int64)
         for i, (column, function) in enumerate(deposit.columns):
             assert function == "sum", function
-            np.cumsum(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), out=sums[i, 1:])
+            np.cumsum(integer_values(column), out=sums[i, 1:])
         return _Sums(deposit, sums)
 
     def sums_between(self, first: Positions, end: Positions) -> State:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, some_rows
 from tussock.jobs.executors.base import Positions, same_rows, take_rows
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.value_walk import walk_rows
 from tussock.jobs.executors.window_pieces import Changes, Mask, MergedRows
 from tussock.statestore.hummock.sorted_keys import (
@@ -78,7 +79,7 @@ class Tiles:
         located = self._borders.locate_ordered(groups)
         assert located is not None, "both tables have the partitions in the same order"
         stored = self._borders.get_located(located).rows
-        before = pc.fill_null(one_array(stored.column(len(self._partition))), 0).to_numpy(zero_copy_only=False)
+        before = integer_values(stored.column(len(self._partition)))
         most = max(self._tiles)
         after = before + come - gone
         follows = (np.minimum(before, after) >= 2 * most) & ((come + gone) * most < before)

@@ -24,11 +24,20 @@ from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
 from tussock.jobs.executors.aggregates.sums import Sum
 from tussock.jobs.executors.base import Positions
-from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128
+from tussock.jobs.executors.exact_sum import (
+    Limbs,
+    decode_limbs,
+    encode_limbs,
+    float_values,
+    integer_values,
+    limbs_of_int128,
+    special_values,
+    with_specials,
+)
 from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.value_ranks import value_ranks
-from tussock.jobs.executors.value_state import ExactSum, Slot, State, integer_values
+from tussock.jobs.executors.value_state import ExactSum, Slot, State
 from tussock.jobs.executors.window_aggregates import aggregate_frames, aggregate_types
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import OrderedRows
@@ -298,7 +307,7 @@ class _Nth(_Picked):
         if call.is_running and not call.ignore_nulls:
             self.seen = at.before.rows
         elif self.carried:  # otherwise all rows of the partition are loaded
-            self.seen = pc.fill_null(self.carried[1], 0).to_numpy(zero_copy_only=False)
+            self.seen = integer_values(self.carried[1])
         self.missing = call.number - self.seen[at.partition]  # rows left until the value; 0 or less: the head has it
 
     def picked_values(self) -> pa.Array:
@@ -549,7 +558,7 @@ def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
     """(1, partitions) the carried counts; 0 if nothing is carried."""
     if counts is None:
         return np.zeros((1, at.partition_count), np.int64)
-    return pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)[None]  # type: ignore[no-any-return]
+    return integer_values(counts)[None]
 
 
 @dataclass(frozen=True)
@@ -594,10 +603,10 @@ class _Sum:
             values = float_values(column)
             rows = limbs_of_products([values], ones)
             heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partition_count), np.int64))
-            special = np.stack([np.isnan(values), values == np.inf, values == -np.inf]).astype(np.int64)
+            special = special_values(values).astype(np.int64)
             before = np.zeros((3, at.partition_count), np.int64)
             if carried:
-                before = np.stack([pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in carried[1:]])
+                before = np.stack([integer_values(c) for c in carried[1:]])
             counted = _Prefix.from_rows(at, special, before) if special.any() or before.any() else None
             return _Sum(slot, *_align_digits(at, rows, heads), counted)
         wide = (
@@ -658,12 +667,10 @@ def _to_int64(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.ND
 
 
 def _float_results(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:
-    """Sums or averages of doubles, rounded once; NaN if there is a NaN, or if there are infinities of both signs."""
+    """Sums or averages of doubles, rounded once."""
     total = limbs.to_float64()
     if special is not None:
-        nan, plus, minus = special > 0
-        total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
-        total = np.where(nan | (plus & minus), np.nan, total)
+        total = with_specials(total, special)
     if call.function is WindowFunction.AVERAGE:
         total = total / np.maximum(count, 1)
     return pa.array(total, arrow_type(call.type), mask=count == 0)

@@ -10,7 +10,7 @@ import msgspec
 
 from tussock.jobs.facts.graph import NodeState, build_graph
 from tussock.jobs.facts.moment import epoch_moment, moment_if_any
-from tussock.jobs.facts.tables import list_tables
+from tussock.jobs.facts.tables import stored_bytes, tables_by_relation
 from tussock.jobs.facts.views import ViewFacts
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -25,8 +25,7 @@ class RelationState(msgspec.Struct, frozen=True):
     state: NodeState
     seen: int | None  # the epoch as of which readers see it; None: not visible, or a source
     seen_at: datetime | None
-    state_rows: int  # of all its state tables; includes old versions and deletes until compaction drops them
-    state_bytes: int  # encoded; as for `state_rows`
+    state_bytes: int  # of all its state tables, encoded; includes old versions until compaction drops them
 
 
 class PipelineState(msgspec.Struct, frozen=True):
@@ -74,11 +73,7 @@ def oldest_unseen_s(views: Sequence[ViewFacts]) -> float | None:
 
 def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
     """Return the states of all live relations, in order of creation. Cost: O(relations + sections of SSTs)."""
-    rows: dict[str, int] = {}
-    size: dict[str, int] = {}
-    for table in list_tables(version):
-        rows[table.relation] = rows.get(table.relation, 0) + table.rows
-        size[table.relation] = size.get(table.relation, 0) + table.bytes
+    tables = tables_by_relation(version)
     sight, states = published_sight(version), []
     visible = {r.name for r in version.catalog.relations_at(version.published)}
     for node in build_graph(version):
@@ -88,7 +83,6 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
             else None
         )
         at = None if seen is None else epoch_moment(seen)
-        states.append(
-            RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
-        )
+        size = stored_bytes(tables.get(node.name, ()))
+        states.append(RelationState(node.name, node.kind, node.state, seen, at, size))
     return tuple(states)

@@ -1,5 +1,7 @@
 """SSTs and state tables of a version, and the rows of one table."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pyarrow as pa
 
@@ -90,6 +92,19 @@ def list_tables(version: HummockVersion) -> tuple[TableFacts, ...]:
         for t in r.state_tables
     )
     return tuple(sorted(tables, key=lambda table: table.table_id))
+
+
+def tables_by_relation(version: HummockVersion) -> dict[str, list[TableFacts]]:
+    """Return the state tables of each live relation that has one, by the relation's name."""
+    tables: dict[str, list[TableFacts]] = {}
+    for table in list_tables(version):
+        tables.setdefault(table.relation, []).append(table)
+    return tables
+
+
+def stored_bytes(tables: Iterable[TableFacts]) -> int:
+    """Return the encoded bytes of state tables, including old versions."""
+    return sum(table.bytes for table in tables)
 
 
 def _column_names(relation: Relation, table: TableSchema) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.sources import SourceFacts
-from tussock.jobs.facts.tables import TableFacts, list_tables
+from tussock.jobs.facts.tables import TableFacts, stored_bytes, tables_by_relation
 from tussock.jobs.quality.record import ViewQuality, read_record
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -90,7 +90,7 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def state_bytes(self) -> int:
         """Encoded bytes of all its tables, including old versions."""
-        return sum(table.bytes for table in self.tables)
+        return stored_bytes(self.tables)
 
 
 def list_views(
@@ -182,9 +182,7 @@ class _Look:
         self.changed = (
             None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
         )
-        self.tables: dict[str, list[TableFacts]] = {}
-        for table in list_tables(version):
-            self.tables.setdefault(table.relation, []).append(table)
+        self.tables = tables_by_relation(version)
         self.quality = dict(_newest_results(meta, version))
 
     def facts_of(self, relation: Relation, building: Relation | None) -> ViewFacts:

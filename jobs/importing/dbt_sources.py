@@ -24,6 +24,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.sources.errors import NoFilesError
+from tussock.jobs.sources.listing import RECURSIVE
 from tussock.jobs.sources.preview import preview_source, source_text
 from tussock.statestore.errors import InputError
 
@@ -227,7 +228,7 @@ def _previewed(path: str, name: str, read: SourceRead) -> CreateSource:
     try:
         return preview_source(path, name, read.format, header=has_header).source
     except NoFilesError:
-        if options.get("recursiveFileLookup") != "true":
+        if options.get(RECURSIVE) != "true":
             raise
         return preview_source(f"{path}/**/*", name, read.format, header=has_header).source
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.logical.tokens import Token
+from tussock.jobs.sources.listing import RECURSIVE
 from tussock.statestore.errors import InputError
 
 #: Formats of Spark's readers with the same format of a source.
@@ -139,7 +140,7 @@ def read_of_options(
     if (pattern := _pop_option(options, "pathGlobFilter") or _pop_option(options, "fileNamePattern")) and path:
         path = f"{path.rstrip('/')}/{'**/' if nested else ''}{pattern}"
     elif nested and not any(key.lower() == "recursivefilelookup" for key in options):
-        options["recursiveFileLookup"] = "true"
+        options[RECURSIVE] = "true"
     notes = _translate_options(options)
     if format == "kafka":
         path = ""

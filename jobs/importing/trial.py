@@ -23,7 +23,9 @@ from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
-from tussock.jobs.sources.listing import absolute_path
+from tussock.jobs.sources.files import spark_options
+from tussock.jobs.sources.keyed import records_of
+from tussock.jobs.sources.listing import RECURSIVE, absolute_path
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Relation, RelationKind
@@ -209,7 +211,7 @@ def _read_sample(source: CreateSource, relation: Relation, sample: Path, spark: 
     if given is None and not source.options.get("path"):
         raise NoSampleError(relation.name, str(sample), "it is a topic")
     place = str(given) if given is not None else absolute_path(source.options["path"], Path.cwd())
-    format, options = source.format, {k: v for k, v in source.options.items() if not k.startswith("kafka.")}
+    format, options = source.format, spark_options(records_of(source))
     if given is not None:
         names = [p.suffix for p in (given.rglob("*") if given.is_dir() else (given,))]
         format = next((_FORMATS[name] for name in names if name in _FORMATS), format)
@@ -217,8 +219,7 @@ def _read_sample(source: CreateSource, relation: Relation, sample: Path, spark: 
             options = {"header": "true"} if format == "csv" else {}
     if format == "delta":
         return _read_delta(place, relation, spark)
-    for ours in ("path", "may_be_missing", "on_error", "on_change", "missing", "retain", "key"):
-        options.pop(ours, None)
+    options |= {name: value for name, value in source.options.items() if name == RECURSIVE}
     schema = ", ".join(f"{quote_name(c.name)} {c.type}" for c in relation.columns)
     return spark.read.format(format).schema(schema).options(**options).load(place)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from tussock.jobs.settings.redaction import has_password
+from tussock.jobs.settings.redaction import has_credential
 from tussock.jobs.settings.values import (
     CRON_OR_NONE,
     SPAN,
@@ -52,6 +52,7 @@ class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     """
 
     is_folder: ClassVar[bool] = False  # `to` is a folder or a bucket's prefix, which also holds the sink's ledger
+    login: ClassVar[str] = "Use the standard credentials of the object store, such as AWS_ACCESS_KEY_ID"
 
     to: Text
     relations: Texts | None = None
@@ -128,6 +129,8 @@ class PostgresSettings(PublishSettings, frozen=True, forbid_unknown_fields=True,
         to: an address of libpq without a password (`postgresql://user@host/db`, `service=name`), or `airflow:NAME`.
     """
 
+    login: ClassVar[str] = "Set PGPASSWORD or PGPASSFILE"
+
     schema: Annotated[str, Meta(min_length=1, description="the name of a schema")] = "public"
 
 
@@ -147,6 +150,8 @@ class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, ta
         registry: the address of a schema registry. Upserts then are Avro; empty: JSON.
         registry_client: other properties of Confluent's client for the registry, such as a login.
     """
+
+    login: ClassVar[str] = "Write credentials in [publish.client]"
 
     format: Annotated[MessageFormat, Meta(description='"upsert" or "debezium"')] = MessageFormat.UPSERT
     topic_prefix: Annotated[str, Meta(description="a string")] = ""
@@ -210,8 +215,8 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         if not isinstance(kind, str) or kind not in KINDS:
             raise PipelineError(file, f"{key}.kind", describe_value(kind), expected_kinds())
         sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
-        if isinstance(sink, PostgresSettings) and has_password(sink.to):
-            raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
+        if has_credential(sink.to):
+            raise PipelineError(file, f"{key}.to", "a password", f"an address without one. {sink.login}")
         if isinstance(sink, KafkaSettings) and sink.registry and sink.format is not MessageFormat.UPSERT:
             raise PipelineError(file, f"{key}.registry", "a registry", 'format = "upsert". Envelopes are JSON')
         names = Counter(name.lower() for name in sink.relations or ())

@@ -64,7 +64,8 @@ _ADDRESS = re.compile(
 )
 #: An address that is no part of a text. So digits and a slash after the user are no port if an `@` follows.
 _LONE_ADDRESS = re.compile(r"(?P<keep>^\s*[A-Za-z][\w+.-]*://[^\s/:@?]*:)[^\s?]*(?=@)")
-_PASSWORD_SETTING = re.compile(r"password\s*=", re.IGNORECASE)
+#: With any value except a reference to the environment, a file or a connection, and a comparison of columns in SQL.
+_PASSWORD_SETTING = re.compile(r"password\s*=(?!\s*(?:['\"]?\$\{|\w+\.\w*password\b))", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"(?P<keep>(?:[?&;]|&amp;)(?:X-(?:Amz|Goog|Oss|Cos)-(?:Signature|Credential|Security-Token)|(?:q-)?Signature"
     r"|(?:AWS|OSS)AccessKeyId|GoogleAccessId|security-token|sig|token|auth)=)[^\s&'\"<>]+",
@@ -171,12 +172,13 @@ def without_secrets(text: str) -> str:
     return _hide_named(text) if any(word in lower for word in _WORDS_OF_NAMES) else text
 
 
-def has_password(address: str) -> bool:
-    """Return whether an address, as a URL or as `key=value` pairs, contains a password.
+def has_credential(value: str) -> bool:
+    """Return whether the value of a setting or option, such as an address, contains a credential.
 
-    Also one with a slash or a question mark that should have been escaped, which libraries read as a host.
+    Settings are stored and shown, so this is the rule for all sources and sinks. Also finds a password with a slash or
+    a question mark that should have been escaped, which libraries read as a host.
     """
-    return any(pattern.search(address) for pattern in (_LONE_ADDRESS, _ADDRESS, _PASSWORD_SETTING))
+    return without_password(value) != value or _PASSWORD_SETTING.search(value) is not None
 
 
 def without_password(address: str) -> str:

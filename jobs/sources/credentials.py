@@ -16,7 +16,7 @@ from tussock.jobs.settings.connections import (
     connection_variable,
     read_connection,
 )
-from tussock.jobs.settings.redaction import is_secret_name, without_secrets
+from tussock.jobs.settings.redaction import has_credential, is_secret_name
 from tussock.jobs.sources.errors import CredentialInOptionError
 from tussock.statestore.errors import InputError
 
@@ -54,7 +54,7 @@ def refuse_credentials(source: CreateSource, login: str) -> None:
     """
     for option, value in source.options.items():
         named = is_secret_name(option) and bool(value) and not value.startswith(_REFERENCE)
-        if named or without_secrets(value) != value:
+        if named or has_credential(value):
             raise CredentialInOptionError(source.name, option, login)
 
 

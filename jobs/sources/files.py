@@ -48,6 +48,7 @@ from tussock.jobs.sources.file_portions import (
 )
 from tussock.jobs.sources.kept import Keeper, map_in_threads
 from tussock.jobs.sources.listing import (
+    RECURSIVE,
     STORE_OPTIONS,
     Interval,
     ListedFile,
@@ -97,7 +98,7 @@ ON_CHANGE = "on_change"  # the reaction to a changed taken file: 'error', 'resta
 COLUMNS = "columns"  # the effect of a new column of a file: one of NewColumns
 OWN_OPTIONS = (
     "path",
-    "recursiveFileLookup",
+    RECURSIVE,
     _MAY_BE_MISSING,
     MISSING,
     RETAIN,
@@ -107,7 +108,7 @@ OWN_OPTIONS = (
     *STORE_OPTIONS,
 )  # none of these is an option of Spark
 
-_AT_ONCE = ("path", "recursiveFileLookup", _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
+_AT_ONCE = ("path", RECURSIVE, _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
 _WITH_NAMES = ("csv", "avro", "json", "orc", "parquet")
 _files = decoder_of(tuple[PinnedFile, ...])
 
@@ -170,6 +171,11 @@ def in_new_folder(document: msgspec.Raw, moves: Sequence[tuple[str, str]]) -> ms
 def moved_path(path: str, was: str, base: str) -> str:
     """Return the path of a file after its folder `was` became `base`; a file elsewhere stays."""
     return f"{base}/{path.removeprefix(f'{was}/')}" if path.startswith(f"{was}/") else path
+
+
+def spark_options(source: CreateSource) -> dict[str, str]:
+    """Return the options of a source of files that are options of Spark or of Hadoop."""
+    return {name: value for name, value in source.options.items() if name not in OWN_OPTIONS}
 
 
 def retains_files(source: CreateSource) -> bool:

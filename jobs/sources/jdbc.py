@@ -47,7 +47,7 @@ from tussock.jobs.sources.errors import BadOptionError, MissingOptionError, requ
 from tussock.jobs.sources.files import RETAIN
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import CHANGES, JDBC, WATERMARK, RecordKind
-from tussock.jobs.sources.listing import literal_folder, split_bucket
+from tussock.jobs.sources.listing import RECURSIVE, literal_folder, split_bucket
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.sources.taken import taken_files
@@ -108,7 +108,7 @@ class JdbcTables(ParquetFiles):
     login: ClassVar[str] = REFERENCES_LOGIN
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        marked = {"recursiveFileLookup": "true"}
+        marked = {RECURSIVE: "true"}
         if options.get(CHANGES) == RecordKind.SNAPSHOT:
             marked[SNAPSHOT_DONE] = "_SUCCESS"
         return marked | ({} if RETAIN in options else {RETAIN: "none"})

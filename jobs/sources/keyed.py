@@ -54,7 +54,7 @@ from tussock.jobs.sources.deliveries import (
 )
 from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
-from tussock.jobs.sources.files import COLUMNS
+from tussock.jobs.sources.files import COLUMNS, RETAIN, retains_files
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
@@ -86,7 +86,7 @@ EPOCH_UNITS = {"epoch_milliseconds": 1_000_000, "epoch_nanoseconds": 1}
 DECIMAL_TEXTS = "decimal_texts"
 _OF_ENVELOPES, _NOT_OF_ENVELOPES = (*EPOCH_UNITS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
 OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES, REMOVED_ROWS)
-RETAIN, FILES, KAFKA, POSTGRES = "retain", "files", "kafka", "postgres"
+KAFKA, POSTGRES = "kafka", "postgres"
 JDBC, WATERMARK = "jdbc", "watermark_column"  # a format whose dumps have only the rows from the watermark on
 #: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
 LINE_FIELDS = (Field("value", "string"),)
@@ -319,7 +319,7 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
 def _takes_changes_back(source: CreateSource) -> bool:
     if source.format in TABLES:
         return source.options.get(REMOVED_ROWS, TAKE_BACK) == TAKE_BACK and not has_rows_by_key(source)
-    return source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source)
+    return retains_files(source) and not takes_whole_deliveries(source)
 
 
 def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
@@ -504,9 +504,9 @@ def _check_snapshots(source: CreateSource, hidden: Sequence[HiddenColumn]) -> No
         if option in source.options:
             reason = "the option needs rows with a PRIMARY KEY"
             raise BadOptionError(source.name, option, source.options[option], reason)
-    if (retain := source.options.get(RETAIN)) != FILES:
+    if not retains_files(source):
         reason = "without a PRIMARY KEY, the rows of the delivery before are read again: set retain 'files'"
-        raise BadOptionError(source.name, RETAIN, retain or "none", reason)
+        raise BadOptionError(source.name, RETAIN, source.options.get(RETAIN, "none"), reason)
 
 
 def parse_period(source: CreateSource, text: str) -> int:

@@ -36,6 +36,7 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import REMOTE, S3_OPTIONS, open_bucket, read_options, split_address
 
 STORE_OPTIONS = (*S3_OPTIONS, "account")
+RECURSIVE = "recursiveFileLookup"  # 'true': all files below the folder
 _QUERY = re.compile(r"\?((?:endpoint|path_style|region|account)=[^?]*)$")
 _SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is literal
 _ESCAPED = r"\\[*?\[\]{}\\]"
@@ -362,7 +363,7 @@ def _stray_brace(name: str) -> str | None:
 
 
 def _is_recursive(options: Mapping[str, str]) -> bool:
-    return options.get("recursiveFileLookup", "false").lower() == "true"
+    return options.get(RECURSIVE, "false").lower() == "true"
 
 
 def _is_hidden(part: str) -> bool:

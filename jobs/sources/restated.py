@@ -14,7 +14,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.file_portions import portions_of, renumber_file
-from tussock.jobs.sources.listing import Interval, ListedFile, named_files, names_file, open_file
+from tussock.jobs.sources.listing import RECURSIVE, Interval, ListedFile, named_files, names_file, open_file
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
 from tussock.jobs.sources.taken import (
     ChangedFile,
@@ -138,7 +138,7 @@ def _of_patterns(
     restated: Restated,
 ) -> _Files:
     """Return the files that globs and folders name. Raises CannotRestateError if one names no file."""
-    options = {**source.options, "recursiveFileLookup": "true"}
+    options = {**source.options, RECURSIVE: "true"}
     paths = [f.path for f in taken_files(taken)]
     there = [] if restated.gone else list_files()
     chosen, names = set[str](), sorted({*paths, *(f.path for f in there)})

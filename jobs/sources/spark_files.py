@@ -35,7 +35,7 @@ from tussock.jobs.sources.errors import (
 )
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, make_packer
 from tussock.jobs.sources.file_facts import fact_of_file, spark_uri
-from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of, spark_options
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import ListedFile, open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
@@ -228,16 +228,14 @@ class SparkFiles(FileSource):
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """Return the options for Spark's reader."""
-        spark_options = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
+        options = spark_options(source)
         server = server_options(source.options["path"], source.options)
         if "endpoint" in server:  # Hadoop reads its settings from a reader's options
-            spark_options |= {
+            options |= {
                 "fs.s3a.endpoint": server["endpoint"],
                 "fs.s3a.path.style.access": server.get("path_style", "true"),
             }
-        return spark_options | (
-            {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {}
-        )
+        return options | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """Return an error of the pinned file that Spark's error names; None if it names none.

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.value_state import I64, Deposit, NonNullCount, Slot, State, weights_where_there
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
@@ -99,7 +100,7 @@ class Bits(Plain):
         return (BitCounts(arg, arg_type), NonNullCount(arg))
 
     def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        (bits, _), count = slots, pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
+        (bits, _), count = slots, integer_values(states[1][0])
         assert isinstance(bits, BitCounts)
         counts = bits.decode_counts(states[0][0])
         match call.function:

@@ -14,12 +14,11 @@ The results follow from these with Spark's formulas, in doubles. If a value is N
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, to_double_array
 from tussock.jobs.executors.aggregates.plain import Plain
-from tussock.jobs.executors.exact_sum import Limbs, decode_limbs
+from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, integer_values
 from tussock.jobs.executors.products import ExactProduct, add_limbs, limbs_of_integers, multiply_limbs
 from tussock.jobs.executors.value_state import ExactSum, NonNullCount, Slot, State
 from tussock.jobs.kernels.kernel import Kernel
@@ -161,10 +160,9 @@ def _to_moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask)
 
 
 def _count_of(state: State) -> I64:
-    return pc.fill_null(state[0], 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return integer_values(state[0])
 
 
 def _are_finite(state: State) -> Mask:
     """Whether each exact sum contains neither NaN nor infinity."""
-    specials = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in state[1:]]
-    return np.add.reduce(specials) == 0  # type: ignore[no-any-return]
+    return sum(integer_values(c) for c in state[1:]) == 0  # type: ignore[return-value]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import F64, I64, Mask, Result, to_double_array
 from tussock.jobs.executors.aggregates.plain import Plain
-from tussock.jobs.executors.exact_sum import decode_limbs
+from tussock.jobs.executors.exact_sum import decode_limbs, integer_values, with_specials
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.value_state import ExactSum, NonNullCount, RowCount, Slot, State, WideSum
 from tussock.jobs.kernels.kernel import Kernel
@@ -44,7 +44,7 @@ class Sum(Plain):
     def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         """Cost: a few passes over the columns; one query for an average of decimals."""
         kind = arrow_type(call.type)
-        count = pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
+        count = integer_values(states[1][0])
         some = count != 0
         if isinstance(slots[0], ExactSum) and slots[0].is_floating:
             return _float_result(call, states[0], count)
@@ -73,10 +73,7 @@ class Sum(Plain):
 
 def _float_result(call: Agg, state: State, count: I64) -> Result:
     """The sum or average of float or double values."""
-    total = decode_limbs(state[0]).to_float64()
-    nan, plus, minus = (pc.fill_null(c, 0).to_numpy(zero_copy_only=False) > 0 for c in state[1:])
-    total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
-    total = np.where(nan | (plus & minus), np.nan, total)
+    total = with_specials(decode_limbs(state[0]).to_float64(), np.stack([integer_values(c) for c in state[1:]]))
     return Result(
         to_double_array(total if call.function is AggFunction.SUM else _divide_by_count(total, count), count != 0)
     )

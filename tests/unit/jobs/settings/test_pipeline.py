@@ -168,6 +168,14 @@ MISTAKES = {
         MINIMAL + '[publish]\nkind = "postgres"\nto = "postgresql://me:se/cret@db/shop"',
         "publish.to: found a password, expected an address without one. Set PGPASSWORD or PGPASSFILE",
     ),
+    "a password in the address of another kind": (
+        MINIMAL + '[[publish]]\nkind = "kafka"\nto = "kafka://me:secret@broker:9092"',
+        "publish.kafka.to: found a password, expected an address without one. Write credentials in [publish.client]",
+    ),
+    "a password in the address of a folder": (
+        MINIMAL + '[publish]\nto = "s3://key:secret@bucket/t"',
+        "publish.to: found a password, expected an address without one. Use the standard credentials",
+    ),
     "two sinks of one name": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "u"',
         "publish: found two sinks named 'delta', expected another `name` for each sink",

@@ -18,7 +18,7 @@ from tussock.jobs import submitted
 from tussock.jobs.driver.run_record import last_run, record_failure, recorded_run
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.logs import RedactingFormatter
-from tussock.jobs.settings.redaction import HIDDEN, has_password, without_password, without_secrets
+from tussock.jobs.settings.redaction import HIDDEN, has_credential, without_password, without_secrets
 from tussock.statestore.errors import InputError
 
 CASES = Path(__file__).parent / "cases"
@@ -75,13 +75,13 @@ NO_PASSWORD = (
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_each_address_with_a_password_is_recognised_and_shown_without_it(address: str) -> None:
-    assert has_password(address.replace("<W>", WORD))
+    assert has_credential(address.replace("<W>", WORD))
     assert without_password(address.replace("<W>", WORD)) == ADDRESSES[address]
 
 
 @pytest.mark.parametrize("address", NO_PASSWORD)
 def test_an_address_without_a_password_stays(address: str) -> None:
-    assert not has_password(address)
+    assert not has_credential(address)
     assert without_password(address) == address
 
 
