@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from tussock.jobs.barriers.columns import wider_columns
-from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
+from tussock.jobs.barriers.moment import ALL_INPUT, Clock, InputRequest, micros_of
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
@@ -376,9 +376,9 @@ class Session:
         with self._at_work(), self._statement_runner.require_no_transaction("flush"):
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
-            wish = Wish(interval, at)
+            request = InputRequest(interval, at)
             return self._publish_epochs(
-                lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval
+                lambda: epochs_of_call(self._runner, self.meta, request, settings, progress), interval
             )
 
     def _widen_columns(self, interval: Interval | None) -> None:
@@ -473,7 +473,7 @@ class Session:
             if restating.begin_restating() is None:
                 return restating.restatement
             settings = EpochSettings(on_error=self._on_error)
-            epochs = partial(epochs_of_call, self._runner, self.meta, ALL, settings, progress)
+            epochs = partial(epochs_of_call, self._runner, self.meta, ALL_INPUT, settings, progress)
             self._publish_epochs(lambda: islice(epochs(), 1))  # the restatement's: new input waits
             return restating.restatement
 

@@ -23,7 +23,7 @@ from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.class_archive import create_archive
 from tussock.jobs.operations.compaction import compact_forever
-from tussock.jobs.operations.epochs import Where, interval_of, run_pipeline_epochs, wish_of
+from tussock.jobs.operations.epochs import Where, input_request_of, interval_of, run_pipeline_epochs
 from tussock.jobs.operations.store import PipelineStore, open_pipeline, open_store
 from tussock.jobs.operations.verify import verify_views
 from tussock.jobs.quality.record import HeldViewsError
@@ -115,12 +115,12 @@ def _named_text(argument: str) -> tuple[str, str]:
 
 
 def _run_epoch(chosen: argparse.Namespace) -> None:
-    at = _open_pipeline(chosen)
-    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
-    wish = wish_of(at, interval, chosen.moment, dict(chosen.run), is_scheduled=chosen.scheduled)
-    done = run_pipeline_epochs(at, wish, Where.SPARK, say)
+    store = _open_pipeline(chosen)
+    interval = None if chosen.interval is None else interval_of(store, *chosen.interval)
+    request = input_request_of(store, interval, chosen.moment, dict(chosen.run), is_scheduled=chosen.scheduled)
+    done = run_pipeline_epochs(store, request, Where.SPARK, say)
     for summary in done.summaries:
-        say(address_commands(show_summary(summary), pipeline=at.pipeline.argument))
+        say(address_commands(show_summary(summary), pipeline=store.pipeline.argument))
     if not done.summaries:
         say(f"no new input; the store is at epoch {done.epoch}")
 
@@ -135,11 +135,11 @@ def _add_quality_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _judge_epoch(chosen: argparse.Namespace) -> None:
     """The result is a record in the store, which `publish_views` reads, and Data Docs in a folder outside of it."""
-    at = _open_pipeline(chosen)
-    record = quality.check_once(at, chosen.epoch, say, say)
-    for line in quality.record_news(at, record):
+    store = _open_pipeline(chosen)
+    record = quality.check_once(store, chosen.epoch, say, say)
+    for line in quality.record_news(store, record):
         say(line)
-    quality.require_passed(at, record)
+    quality.require_passed(store, record)
     if not record.passed:
         say(str(HeldViewsError(record)))
 
@@ -183,12 +183,12 @@ def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
 def _compact_store(chosen: argparse.Namespace) -> int | None:
     """Any number of compactors can run concurrently (jobs/upkeep/compaction.py)."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # raises, so that open tasks are closed
-    at = _open_pipeline(chosen) if chosen.pipeline else open_store(chosen.store)
+    store = _open_pipeline(chosen) if chosen.pipeline else open_store(chosen.store)
     try:
         if chosen.spark or chosen.full or chosen.dry_run:
-            compact(at, chosen, on_spark=chosen.spark)
+            compact(store, chosen, on_spark=chosen.spark)
         else:
-            compact_forever(at, chosen.pause, say)
+            compact_forever(store, chosen.pause, say)
     except KeyboardInterrupt:
         _print_error("stopped; uncommitted tasks were closed, and the store is consistent")
         return 130

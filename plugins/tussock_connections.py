@@ -21,12 +21,12 @@ def set_connection_of_sink(sink: PublishSettings) -> None:
         _set_connections([sink.to.removeprefix(AIRFLOW_CONNECTION)])
 
 
-def set_connections_of_sources(at: "PipelineStore") -> None:
+def set_connections_of_sources(store: "PipelineStore") -> None:
     """Set the variables of the connections that a store's sources refer to. Cost: reads the newest version."""
     from tussock.jobs.catalog.definition import source_of
     from tussock.jobs.sources.credentials import connections_named
 
-    for relation in at.meta.read_latest().catalog.live_relations():
+    for relation in store.meta.read_latest().catalog.live_relations():
         if (source := source_of(relation)) is not None:
             _set_connections(connections_named(source.options))
 

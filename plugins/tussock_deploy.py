@@ -113,11 +113,11 @@ def _plan_merge(name: str, branch: str) -> dict[str, str]:
     from tussock.jobs.texts.comparison import comparison_text
 
     with no_retry(name):
-        at = open_parent_store(name)
-        branches.bring_to_parent(at, branch, print)
-        merge = branches.plan_merge_of(at, branch)
-        difference = compare_for_merge(at, branch, print)
-    text = f"{comparison_text(difference, store_zone(at.meta))}\n{merge_text(merge)}"
+        store = open_parent_store(name)
+        branches.bring_to_parent(store, branch, print)
+        merge = branches.plan_merge_of(store, branch)
+        difference = compare_for_merge(store, branch, print)
+    text = f"{comparison_text(difference, store_zone(store.meta))}\n{merge_text(merge)}"
     print(text)
     if not merge.changes_parent:
         raise AirflowSkipException(f"Branch {branch} has no changes.")
@@ -130,10 +130,10 @@ def _merge_branch(name: str, branch: str, approved: str) -> None:
     from tussock.jobs.texts.branches import merge_text
 
     with no_retry(name):
-        at = open_parent_store(name)
-        for sink in at.pipeline.publish:
+        store = open_parent_store(name)
+        for sink in store.pipeline.publish:
             set_connection_of_sink(sink)
-        print(merge_text(merge_into_parent(at, branch, approved, print)))
+        print(merge_text(merge_into_parent(store, branch, approved, print)))
 
 
 class _Choices(TypedDict):

@@ -41,7 +41,7 @@ from tussock.jobs.settings.printed_commands import address_commands
 from tussock.jobs.settings.tables import NoticeEvent, Runner, is_local_master
 
 if TYPE_CHECKING:
-    from tussock.jobs.operations.epochs import Where, Wish
+    from tussock.jobs.operations.epochs import InputRequest, Where
     from tussock.jobs.operations.store import PipelineStore
     from tussock.statestore.meta.barrier import Barrier
 
@@ -154,10 +154,10 @@ class InjectBarrier(PipelineTask):
                 epochs.pause_views(self.opened(context), views, run)
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
-                at = self.opened(context)
-                span = epochs.interval_between(at, interval)
+                store = self.opened(context)
+                span = epochs.interval_between(store, interval)
                 asked = restate.restated_of_form(params.get("file") or "", span)
-                for line in begun_lines(restate.begin_restatement(at, source, asked, run)):
+                for line in begun_lines(restate.begin_restatement(store, source, asked, run)):
                     self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
@@ -196,13 +196,13 @@ class RunActors(SubmitJob):
         from tussock.jobs.operations.epochs import ended_without_input, recorded_in_job, spark_must_ask
 
         with no_retry(self.pipeline_name, context):
-            at = self.opens(self.pipeline_name, branch_in(context))
+            store = self.opens(self.pipeline_name, branch_in(context))
         # Checked again: since inject_barrier, files may have arrived or another run may have finished.
-        if _inject(at, context) is None and not spark_must_ask(at):
-            ended_without_input(at, _wish(at, context))
+        if _inject(store, context) is None and not spark_must_ask(store):
+            ended_without_input(store, _input_request(store, context))
             self.log.info("No input is waiting.")
             return
-        if at.pipeline.epoch.runner is Runner.AUTO and self._ran_here(at, context):
+        if store.pipeline.epoch.runner is Runner.AUTO and self._ran_here(store, context):
             return
         run, interval = run_of(context), run_interval(context)
         arguments = ["--run", *(f"{name}={value}" for name, value in run.items())]
@@ -212,17 +212,17 @@ class RunActors(SubmitJob):
             arguments += ["--moment", asked]
         if _is_scheduled(context):
             arguments += ["--scheduled"]
-        with recorded_in_job(at, run):
+        with recorded_in_job(store, run):
             self.submit(context, arguments)
 
-    def _ran_here(self, at: "PipelineStore", context: Any) -> bool:
+    def _ran_here(self, store: "PipelineStore", context: Any) -> bool:
         """Whether this process ran all epochs; False: an epoch needs Spark."""
         from tussock.jobs.driver.runner import SparkWantedError
         from tussock.jobs.driver.summary import show_summary
         from tussock.jobs.operations.epochs import run_pipeline_epochs
 
         with no_retry(self.pipeline_name, context):
-            done = run_pipeline_epochs(at, _wish(at, context), _where(), self.log.info)
+            done = run_pipeline_epochs(store, _input_request(store, context), _where(), self.log.info)
         for summary in done.summaries:
             self.log.info(
                 "%s", address_commands(show_summary(summary), pipeline=argument_of(self.pipeline_name, context))
@@ -268,11 +268,11 @@ class Health(PipelineTask):
         from tussock.jobs.operations.health import health_after_run
         from tussock.jobs.texts.status import health_line
 
-        at = self.opened(context)
-        undone = tuple((event, self._to_run(text, context)) for event, text in self._left_undone(at, context))
+        store = self.opened(context)
+        undone = tuple((event, self._to_run(text, context)) for event, text in self._left_undone(store, context))
         with no_retry(self.pipeline_name, context):
             status = health_after_run(
-                at,
+                store,
                 run_of(context),
                 context["dag_run"].start_date,
                 "".join(failed),
@@ -284,22 +284,22 @@ class Health(PipelineTask):
         for trouble in status.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, status.verdict)
-        self._tell_of_columns(at, context)
+        self._tell_of_columns(store, context)
         if reasons := [*failed, *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
         return {"health": status.verdict}
 
-    def _tell_of_columns(self, at: "PipelineStore", context: Any) -> None:
+    def _tell_of_columns(self, store: "PipelineStore", context: Any) -> None:
         """Log and send the columns that files brought to sources in the epochs of this run."""
         from tussock.jobs.operations.health import columns_of_run
 
         if (epoch := epoch_if_any(context)) is None:
             return
         with no_retry(self.pipeline_name, context):
-            brought = columns_of_run(at, run_of(context), epoch)
+            brought = columns_of_run(store, run_of(context), epoch)
         if brought:
             self.log.warning("%s", "\n".join(brought))
-            SendNotices(at.pipeline).send(context, NoticeEvent.EVOLVED, "\n".join(brought))
+            SendNotices(store.pipeline).send(context, NoticeEvent.EVOLVED, "\n".join(brought))
 
     def _to_run(self, text: str, context: Any) -> str:
         return address_commands(text, pipeline=argument_of(self.pipeline_name, context))
@@ -316,7 +316,7 @@ class Health(PipelineTask):
         elif "upstream_failed" in states.values():
             yield "This run failed in Airflow. The log of its first red task has the reason."
 
-    def _left_undone(self, at: "PipelineStore", context: Any) -> Iterator[tuple[NoticeEvent, str]]:
+    def _left_undone(self, store: "PipelineStore", context: Any) -> Iterator[tuple[NoticeEvent, str]]:
         from tussock.jobs.barriers.source_holds import HeldSourcesError
         from tussock.jobs.driver.pauses import PausedViewsError
         from tussock.jobs.quality.arrival import MissingFilesError
@@ -326,7 +326,7 @@ class Health(PipelineTask):
         for require in checks:
             with no_retry(self.pipeline_name, context):
                 try:
-                    require(at, context)
+                    require(store, context)
                 except HeldSourcesError as err:
                     do = (
                         "Once the cause is gone, clear this run from inject_barrier on: it processes the waiting files."
@@ -348,12 +348,14 @@ class UndoneError(AirflowFailException):
         self.notices = notices
 
 
-def _wish(at: "PipelineStore", context: Any) -> "Wish":
+def _input_request(store: "PipelineStore", context: Any) -> "InputRequest":
     """The input that the run requests."""
-    from tussock.jobs.operations.epochs import interval_between, wish_of
+    from tussock.jobs.operations.epochs import input_request_of, interval_between
 
-    interval = interval_between(at, run_interval(context))
-    return wish_of(at, interval, _moment_param(context), run_of(context), is_scheduled=_is_scheduled(context))
+    interval = interval_between(store, run_interval(context))
+    return input_request_of(
+        store, interval, _moment_param(context), run_of(context), is_scheduled=_is_scheduled(context)
+    )
 
 
 def _moment_param(context: Any) -> str | None:
@@ -366,36 +368,36 @@ def _is_scheduled(context: Any) -> bool:
     return bool(context["dag_run"].run_type == "scheduled")
 
 
-def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
+def _inject(store: "PipelineStore", context: Any) -> "Barrier | None":
     from tussock.jobs.operations.epochs import inject_barrier
 
-    with no_retry(at.pipeline.name, context):
-        set_connections_of_sources(at)
-        return inject_barrier(at, _wish(at, context))
+    with no_retry(store.pipeline.name, context):
+        set_connections_of_sources(store)
+        return inject_barrier(store, _input_request(store, context))
 
 
-def _require_not_held(at: "PipelineStore", context: Any) -> None:
+def _require_not_held(store: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import interval_between, require_interval_not_held
 
-    require_interval_not_held(at, interval_between(at, run_interval(context)))
+    require_interval_not_held(store, interval_between(store, run_interval(context)))
 
 
-def _require_arrived(at: "PipelineStore", context: Any) -> None:
+def _require_arrived(store: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import interval_between, require_arrived
 
-    require_arrived(at, interval_between(at, run_interval(context)))
+    require_arrived(store, interval_between(store, run_interval(context)))
 
 
-def _require_none_paused(at: "PipelineStore", context: Any) -> None:
+def _require_none_paused(store: "PipelineStore", context: Any) -> None:
     from tussock.jobs.operations.epochs import require_none_paused_by_run
 
-    require_none_paused_by_run(at, run_of(context))
+    require_none_paused_by_run(store, run_of(context))
 
 
-def _require_none_held_back(at: "PipelineStore", context: Any) -> None:
+def _require_none_held_back(store: "PipelineStore", context: Any) -> None:
     """Without a committed epoch, the run has failed before. With the scope `pipeline`, `validate_views` fails."""
     from tussock.jobs.operations.quality import checks_each_view, require_none_held_back
 
     epoch = epoch_if_any(context)
-    if epoch is not None and checks_each_view(at):
-        require_none_held_back(at, epoch)
+    if epoch is not None and checks_each_view(store):
+        require_none_held_back(store, epoch)

@@ -197,15 +197,15 @@ def compare_branch(pipeline: Pipeline) -> Any:
 
         branch, files = _branch_of_run(ti)
         with no_retry(name):
-            at, on_branch = open_parent_store(name), open_parent_store(name, branch)
-            zone = store_zone(at.meta)
-            difference = with_text_samples(compare_for_merge(at, branch, print), zone)
+            store, on_branch = open_parent_store(name), open_parent_store(name, branch)
+            zone = store_zone(store.meta)
+            difference = with_text_samples(compare_for_merge(store, branch, print), zone)
             checks = tuple(convert_value(check, PreviewCheck) for check in ti.xcom_pull(task_ids="check"))
             followed, ended = change_preview.count_followed(on_branch), clock_ms()
             preview = Preview(
                 branch, files.title, run_of({"dag_run": dag_run})["run"], ended, followed, difference, checks
             )
-            change_preview.record_preview(at, preview)
+            change_preview.record_preview(store, preview)
         print(comparison_text(difference, zone))
         return preview_markdown(preview, zone)
 

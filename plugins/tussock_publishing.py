@@ -144,27 +144,27 @@ class ValidateViews(SubmitJob):
         from tussock.jobs.operations import quality
         from tussock.jobs.quality.record import QualityVerdict
 
-        at = open_of_task(self.pipeline_name, context)
+        store = open_of_task(self.pipeline_name, context)
         with no_retry(self.pipeline_name, context):
-            if not quality.has_suites(at):
+            if not quality.has_suites(store):
                 self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
                 return
-            known = quality.verdict(at, epoch)
+            known = quality.verdict(store, epoch)
         if known is not QualityVerdict.NONE:
             self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)
-            if known is QualityVerdict.FAILED and not quality.checks_each_view(at):
-                raise AirflowFailException(quality.failure(at, epoch))
+            if known is QualityVerdict.FAILED and not quality.checks_each_view(store):
+                raise AirflowFailException(quality.failure(store, epoch))
             return
-        if self._judged_here(at, epoch, context):
+        if self._judged_here(store, epoch, context):
             return
         try:
             self.submit(context, ["--epoch", str(epoch)])
         except AirflowException:
-            if (failure := quality.failure(at, epoch)) is not None:
+            if (failure := quality.failure(store, epoch)) is not None:
                 raise AirflowFailException(failure) from None
             raise
 
-    def _judged_here(self, at: "PipelineStore", epoch: int, context: Any) -> bool:
+    def _judged_here(self, store: "PipelineStore", epoch: int, context: Any) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.operations import quality
         from tussock.jobs.quality.epoch_check import SparkNeededError
@@ -172,13 +172,13 @@ class ValidateViews(SubmitJob):
 
         with no_retry(self.pipeline_name, context):
             try:
-                record = quality.check_here(at, epoch, self.log.info)
+                record = quality.check_here(store, epoch, self.log.info)
             except SparkNeededError as err:
                 self.log.info("%s", err)
                 return False
-            for line in quality.record_news(at, record):
+            for line in quality.record_news(store, record):
                 self.log.info("%s", line)
-            quality.require_passed(at, record)
+            quality.require_passed(store, record)
             if not record.passed:
                 self.log.warning("%s", HeldViewsError(record))
         return True

@@ -74,9 +74,9 @@ def decide(pipeline: Pipeline) -> Any:
 
         asked = params or {}
         with no_retry(name):
-            at = open_pipeline_store(name)
-            rebalance.require_units_of_file(at, asked.get("units"))
-            decided = rebalance.plan_moves(at, asked.get("units"), asked.get("target"), asked.get("approved"))
+            store = open_pipeline_store(name)
+            rebalance.require_units_of_file(store, asked.get("units"))
+            decided = rebalance.plan_moves(store, asked.get("units"), asked.get("target"), asked.get("approved"))
         text = rebalance_text(decided.rebalance, decided.cause, full=True)
         print(text)
         if not decided.moves:

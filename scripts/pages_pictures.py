@@ -93,7 +93,7 @@ TAKE_IN = """
 import sys
 from datetime import datetime, timedelta
 from tussock_steps import open_pipeline_store
-from tussock.jobs.operations.epochs import interval_between, run_pipeline_epochs, wish_of
+from tussock.jobs.operations.epochs import interval_between, run_pipeline_epochs, input_request_of
 from tussock.jobs.operations.publish import publish_checked_epoch
 from tussock.jobs.operations.quality import check_here
 from tussock.jobs.operations.runners import Where
@@ -101,8 +101,8 @@ from tussock.statestore.progress import no_progress
 for start in map(datetime.fromisoformat, sys.argv[1:]):
     at = open_pipeline_store("flights")
     interval = interval_between(at, (start, start + timedelta(days=1)))
-    wish = wish_of(at, interval, run={"command": "pages_pictures.py"})
-    epoch = run_pipeline_epochs(at, wish, Where.HERE, no_progress).epoch
+    request = input_request_of(at, interval, run={"command": "pages_pictures.py"})
+    epoch = run_pipeline_epochs(at, request, Where.HERE, no_progress).epoch
     check_here(at, epoch)
     publish_checked_epoch(at, epoch)
 """

@@ -14,7 +14,7 @@ from tussock.jobs.barriers.builds import BuildPacer
 from tussock.jobs.barriers.columns import describe_columns, follow_columns
 from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
-from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
+from tussock.jobs.barriers.moment import ALL_INPUT, UNMOVED, InputRequest, Moment, following_views, next_moment
 from tussock.jobs.barriers.source_holds import hold_of, holds_for_interval, with_holds
 from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.alter_source import set_first_files
@@ -54,14 +54,16 @@ UNBOUNDED = EpochSettings(max_bytes=None)
 """The settings of an embedded session: one epoch takes all input."""
 
 
-def inject_barrier(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
+def inject_barrier(
+    meta: MetaStore, request: InputRequest = ALL_INPUT, settings: EpochSettings = UNBOUNDED
+) -> Barrier | None:
     """Return the barrier of `take_in`, for a process that does not run its epoch."""
-    taken = take_in(meta, wish, settings)
+    taken = take_in(meta, request, settings)
     return None if taken is None else taken.barrier
 
 
 def take_in(
-    meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, resting: frozenset[str] = frozenset()
+    meta: MetaStore, request: InputRequest = ALL_INPUT, settings: EpochSettings = UNBOUNDED
 ) -> PlannedBarrier | None:
     """Pin the log's end and the new files of each source, and put the barrier in force.
 
@@ -72,17 +74,16 @@ def take_in(
     Args:
         settings: `max_bytes` of source files per epoch, but at least one file of each source; later epochs take the
             rest. `units` of epochs from this barrier on; None: unchanged. An open barrier keeps its units.
-        resting: sources that stay held without another attempt.
 
     Raises: SettingError if the store cannot have this number of units; IntervalsNotRunError; errors of the object
         store. No barrier is in force then.
     Cost: one listing per source, and one scan of its taken files. No LIST in the store itself.
     """
-    return on_newest(meta, lambda version: _take_in(meta, version, wish, settings, resting))
+    return on_newest(meta, lambda version: _take_in(meta, version, request, settings))
 
 
 def _take_in(
-    meta: MetaStore, version: HummockVersion, wish: Wish, settings: EpochSettings, resting: frozenset[str]
+    meta: MetaStore, version: HummockVersion, request: InputRequest, settings: EpochSettings
 ) -> PlannedBarrier | None:
     if (open_barrier := meta.barrier_after(version.epoch)) is not None:
         log.info(
@@ -94,8 +95,8 @@ def _take_in(
         )
         return PlannedBarrier(open_barrier, None)
     _follow_moves(meta, version)
-    follow_columns(meta, Base(version), wish.interval)
-    pinning = _make_pinning(meta, Base(version), wish, settings, resting)
+    follow_columns(meta, Base(version), request.interval)
+    pinning = _make_pinning(meta, Base(version), request, settings)
     if not pinning.has_input():
         return None
     if settings.units is not None and settings.units != version.mapping.unit_count:
@@ -114,12 +115,12 @@ def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
         meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
 
 
-def take_log_instead(meta: MetaStore, barrier: Barrier, wish: Wish) -> Barrier:
+def take_log_instead(meta: MetaStore, barrier: Barrier, request: InputRequest) -> Barrier:
     """Supersede an open barrier of a following branch with one that takes all waiting statements, and no other input.
 
     Raises LostRaceError if the barrier was committed or superseded meanwhile.
     """
-    pinning = _make_pinning(meta, Base(meta.read_latest()), wish, UNBOUNDED, frozenset())
+    pinning = _make_pinning(meta, Base(meta.read_latest()), request, UNBOUNDED)
     pinning = replace(pinning, detour=Detour(skip_entries=barrier.skipped_entries))
     superseding = meta.supersede_barrier(barrier, pinning.plan_barrier)
     _log_barrier("injected", superseding)
@@ -129,10 +130,9 @@ def take_log_instead(meta: MetaStore, barrier: Barrier, wish: Wish) -> Barrier:
 def draft_barrier(
     meta: MetaStore,
     base: Base,
-    wish: Wish = ALL,
+    request: InputRequest = ALL_INPUT,
     settings: EpochSettings = UNBOUNDED,
     mapping_before: VnodeMapping | None = None,
-    resting: frozenset[str] = frozenset(),
 ) -> PlannedBarrier | None:
     """Return what `take_in` will take after the epochs in flight in `base` are committed. Writes nothing.
 
@@ -140,8 +140,8 @@ def draft_barrier(
     Cost: a probe of the log, a listing per source.
     """
     _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
-    follow_columns(meta, base, wish.interval)
-    pinning = replace(_make_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
+    follow_columns(meta, base, request.interval)
+    pinning = replace(_make_pinning(meta, base, request, settings), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan_barrier)
     if (
         drafted.log_end == base.version.log_end
@@ -154,12 +154,10 @@ def draft_barrier(
     return pinning.intake_of(drafted)
 
 
-def _make_pinning(
-    meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]
-) -> "BarrierPinner":
-    moment = next_moment(base.version, wish, meta.moment_now())
+def _make_pinning(meta: MetaStore, base: Base, request: InputRequest, settings: EpochSettings) -> "BarrierPinner":
+    moment = next_moment(base.version, request, meta.moment_now())
     return BarrierPinner(
-        meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting
+        meta, base, Detour(), request.interval, settings.max_bytes, dict(request.run), moment, resting=request.resting
     )
 
 
@@ -188,7 +186,6 @@ class BarrierPinner:
     run: dict[str, str]
     moment: Moment = UNMOVED
     mapping_before: VnodeMapping | None = None  # set if this barrier is the first on the version's mapping
-    # Sources that failed an epoch of this run repeatedly: the next run tries them again.
     resting: frozenset[str] = frozenset()
     # By relation and byte limit: `plan_barrier` runs twice, and lists no source again.
     pinned: dict[tuple[int, int | None], "PinnedSource"] = field(default_factory=dict)

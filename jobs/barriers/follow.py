@@ -18,7 +18,7 @@ import msgspec
 
 from tussock.jobs.barriers.barrier import take_in, take_log_instead
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.catalog.alter_table import move_columns
 from tussock.jobs.catalog.definition import fragments_of, source_of
 from tussock.jobs.catalog.schemas import schemas_of
@@ -61,7 +61,7 @@ def next_of_branch(meta: MetaStore) -> Barrier | None:
     if (standing := meta.barrier_after(version.epoch)) is not None:
         return standing
     if meta.log_end() > version.log_end:
-        taken = take_in(meta, Wish(moment=version.moment))  # pins no source
+        taken = take_in(meta, InputRequest(moment=version.moment))  # pins no source
         return None if taken is None else taken.barrier
     for number, change in epochs_of_parent(meta, version):
         return _follow_epoch(meta, version, number, change)
@@ -84,7 +84,7 @@ def take_correction(meta: MetaStore, failed: Barrier) -> bool:
     version = meta.read_latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier == failed:
-        take_log_instead(meta, barrier, Wish(moment=version.moment))
+        take_log_instead(meta, barrier, InputRequest(moment=version.moment))
     return True
 
 

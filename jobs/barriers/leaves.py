@@ -189,7 +189,9 @@ class LeafCells:
 
 def is_read(plan: EpochPlan, leaf: ScheduledFragment) -> bool:
     """Return whether a fragment reads the output of a source's leaf."""
-    return any(feed.producer == leaf.id for scheduled in plan.schedule.all_fragments() for feed in scheduled.feeds)
+    return any(
+        origin.producer == leaf.id for scheduled in plan.schedule.all_fragments() for origin in scheduled.origins
+    )
 
 
 def pinned_input(plan: EpochPlan, source: int) -> msgspec.Raw | None:

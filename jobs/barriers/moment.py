@@ -50,7 +50,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InputRequest:
     """The input that a run requests.
 
     Args:
@@ -59,6 +59,7 @@ class Wish:
         run: the run that an injected barrier belongs to; stored with it.
         pace: the pipeline's.
         clock: the clock when the run began, Unix microseconds; None: the clock at each barrier.
+        resting: sources that stay held without another attempt, because they failed an epoch of this run repeatedly.
     """
 
     interval: Interval | None = None
@@ -66,9 +67,10 @@ class Wish:
     run: Mapping[str, str] = field(default_factory=dict)
     pace: Pace = Pace()
     clock: int | None = None
+    resting: frozenset[str] = frozenset()
 
 
-ALL = Wish()
+ALL_INPUT = InputRequest()
 """All waiting input."""
 
 
@@ -90,37 +92,39 @@ class Moment:
 UNMOVED = Moment()
 
 
-def next_moment(version: HummockVersion, wish: Wish, clock: int) -> Moment:
+def next_moment(version: HummockVersion, request: InputRequest, clock: int) -> Moment:
     """Return the moment of the epoch after `version`.
 
     Args:
-        clock: Unix microseconds, if the wish has none.
+        clock: Unix microseconds, if the request has none.
 
     Raises: IntervalsNotRunError.
     """
-    clock = clock if wish.clock is None else wish.clock
-    by_intervals = version.by_intervals or wish.pace.first is not None or wish.interval is not None
-    asked = clock if wish.moment is Clock.NOW else wish.moment
-    if wish.interval is not None:
-        at = max(micros_of(wish.interval.end), asked or 0)
+    clock = clock if request.clock is None else request.clock
+    by_intervals = version.by_intervals or request.pace.first is not None or request.interval is not None
+    asked = clock if request.moment is Clock.NOW else request.moment
+    if request.interval is not None:
+        at = max(micros_of(request.interval.end), asked or 0)
     elif asked is not None:
-        at, by_intervals = asked, by_intervals and wish.moment is not Clock.NOW
+        at, by_intervals = asked, by_intervals and request.moment is not Clock.NOW
     elif by_intervals:
-        at = version.moment or wish.pace.first or 0
+        at = version.moment or request.pace.first or 0
     else:
         at = clock
     at = max(at, version.moment)
-    return Moment(at, by_intervals, _passed_over(version, wish, at))
+    return Moment(at, by_intervals, _passed_over(version, request, at))
 
 
-def _passed_over(version: HummockVersion, wish: Wish, at: int) -> TimeSpan | None:
+def _passed_over(version: HummockVersion, request: InputRequest, at: int) -> TimeSpan | None:
     """Return the time that the epoch passes over, if views follow the moment. Raises IntervalsNotRunError."""
-    end = at if wish.interval is None else micros_of(wish.interval.start)
+    end = at if request.interval is None else micros_of(request.interval.start)
     start = version.moment
     if not version.by_intervals or not start < end or not (views := following_views(version.catalog)):
         return None
-    if wish.moment is None and not wish.pace.may_pass_over(start):
-        interval = () if wish.interval is None else (wish.interval.start.isoformat(), wish.interval.end.isoformat())
+    if request.moment is None and not request.pace.may_pass_over(start):
+        interval = (
+            () if request.interval is None else (request.interval.start.isoformat(), request.interval.end.isoformat())
+        )
         raise IntervalsNotRunError(start, end, at, views, interval)
     return TimeSpan(start, end)
 

@@ -84,7 +84,7 @@ def _arriving_column(step: SparkStep) -> SparkColumn:
     row = F.col(step.column)
     columns: list[SparkColumn] = []
     calls = 0
-    for place, expr in enumerate(step.exchange.want.project):
+    for place, expr in enumerate(step.exchange.needed.project):
         if isinstance(expr, Column):
             value = row[f"c{expr.index}"]
         else:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from tussock.jobs.barriers.barrier import UNBOUNDED
 from tussock.jobs.barriers.follow import lost_input_error, next_of_branch, take_correction
-from tussock.jobs.barriers.moment import ALL, Wish
+from tussock.jobs.barriers.moment import ALL_INPUT, InputRequest
 from tussock.jobs.catalog.builds import is_being_built
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.driver.runner import LevelRunner
@@ -53,7 +53,7 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
 def next_epoch(
     runner: LevelRunner,
     meta: MetaStore,
-    wish: Wish = ALL,
+    request: InputRequest = ALL_INPUT,
     settings: EpochSettings = UNBOUNDED,
     progress: Progress = no_progress,
 ) -> EpochSummary | None:
@@ -61,13 +61,13 @@ def next_epoch(
 
     Arguments and errors: as `advance_store`.
     """
-    return _run_next(runner, meta, wish, settings, progress)[0]
+    return _run_next(runner, meta, request, settings, progress)[0]
 
 
 def epochs_of_call(
     runner: LevelRunner,
     meta: MetaStore,
-    wish: Wish = ALL,
+    request: InputRequest = ALL_INPUT,
     settings: EpochSettings = UNBOUNDED,
     progress: Progress = no_progress,
 ) -> Iterator[EpochSummary]:
@@ -79,15 +79,15 @@ def epochs_of_call(
     if meta.follows:
         yield from epochs_of_branch(runner, meta, progress)
         return
-    summary, left_open = _run_next(runner, meta, wish, settings, progress)
+    summary, left_open = _run_next(runner, meta, request, settings, progress)
     if summary is not None:
         yield summary
-    if left_open and (summary := next_epoch(runner, meta, wish, settings, progress)) is not None:
+    if left_open and (summary := next_epoch(runner, meta, request, settings, progress)) is not None:
         yield summary
 
 
 def _run_next(
-    runner: LevelRunner, meta: MetaStore, wish: Wish, settings: EpochSettings, progress: Progress
+    runner: LevelRunner, meta: MetaStore, request: InputRequest, settings: EpochSettings, progress: Progress
 ) -> tuple[EpochSummary | None, bool]:
     """As `next_epoch`, and whether another run had left the barrier open."""
     memory = _RunMemory()
@@ -95,7 +95,7 @@ def _run_next(
     while True:
         # The barrier's folder is synced while the levels run.
         with synced_in_order(), Train(runner, meta, 1, progress=progress) as train:
-            if (barrier := train.next_barrier(wish, settings, frozenset(memory.resting))) is None:
+            if (barrier := train.next_barrier(memory.without_resting(request), settings)) is None:
                 return None, left_open is True  # another driver has committed it
             if left_open is None:  # later barriers of this loop supersede the first one
                 left_open = train.resumes
@@ -130,14 +130,14 @@ def epochs_of_branch(runner: LevelRunner, meta: MetaStore, progress: Progress = 
 def advance_store(
     runner: LevelRunner,
     meta: MetaStore,
-    wish: Wish = ALL,
+    request: InputRequest = ALL_INPUT,
     settings: EpochSettings = UNBOUNDED,
     progress: Progress = no_progress,
 ) -> list[EpochSummary]:
     """Finish the open barrier of any driver, then take in input as a train of epochs until there is none.
 
     Args:
-        wish: a run with an interval is complete when all files of the interval are committed. All epochs have the
+        request: a run with an interval is complete when all files of the interval are committed. All epochs have the
             same clock.
         settings: `max_bytes` and `units` as in `take_in`. Up to `in_flight` epochs run concurrently; with 1, each is
             committed before the next starts. With `on_error` "pause", a view whose rows raise is paused, with the
@@ -150,15 +150,17 @@ def advance_store(
     """
     if meta.follows:
         return list(epochs_of_branch(runner, meta, progress))
-    if wish.clock is None:  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
-        wish = replace(wish, clock=meta.moment_now())
+    if (
+        request.clock is None
+    ):  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
+        request = replace(request, clock=meta.moment_now())
     done: list[EpochSummary] = []
     memory, superseded = _RunMemory(), True
     while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
         with synced_in_order(), ends_fixed(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
-                if (barrier := train.next_barrier(wish, settings, frozenset(memory.resting))) is None:
+                if (barrier := train.next_barrier(memory.without_resting(request), settings)) is None:
                     break
                 superseded = not _run_barrier(train, barrier, memory, settings.on_error)
         done += train.done
@@ -178,6 +180,10 @@ class _RunMemory:
     failed: set[tuple[str, str]] = field(default_factory=set)
     corrected: set[tuple[str, str]] = field(default_factory=set)
     resting: set[str] = field(default_factory=set)
+
+    def without_resting(self, request: InputRequest) -> InputRequest:
+        """Return a request without another attempt of the sources that rest."""
+        return replace(request, resting=frozenset(self.resting))
 
 
 def _run_barrier(train: Train, barrier: Barrier, memory: _RunMemory, on_error: OnError) -> bool:

@@ -139,14 +139,14 @@ def fragments_with_input(schedule: Schedule, started: Iterable[int]) -> frozense
     """Return the fragments that may have input, if only these leaves have. The others read no state."""
     reached = set(started)
     for scheduled in schedule.all_fragments():
-        if any(feed.producer in reached for feed in scheduled.feeds):
+        if any(origin.producer in reached for origin in scheduled.origins):
             reached.add(scheduled.id)
     return frozenset(reached)
 
 
 def views_by_spark(schedule: Schedule, reached: Collection[int]) -> tuple[str, ...]:
     """Return the views with expressions that Spark computes, if only these fragments have input."""
-    reading = (s for s in schedule.all_fragments() for f in s.feeds if f.producer in reached and f.want.project)
+    reading = (s for s in schedule.all_fragments() for f in s.origins if f.producer in reached and f.needed.project)
     return tuple(sorted({scheduled.shown_name for scheduled in reading}))
 
 

@@ -26,7 +26,7 @@ from typing import Self
 from tussock.jobs.barriers.barrier import UNBOUNDED, PlannedBarrier, draft_barrier, take_in
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan, plan_epoch
 from tussock.jobs.barriers.follow import plan_followed
-from tussock.jobs.barriers.moment import ALL, Wish
+from tussock.jobs.barriers.moment import ALL_INPUT, InputRequest
 from tussock.jobs.barriers.undo import CannotUndoError
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.levels import LevelResults, in_order, run_levels, with_names
@@ -181,9 +181,8 @@ class Train:
 
     def next_barrier(
         self,
-        wish: Wish = ALL,
+        request: InputRequest = ALL_INPUT,
         settings: EpochSettings = UNBOUNDED,
-        resting: frozenset[str] = frozenset(),
     ) -> Barrier | None:
         """Return the barrier of the next epoch; None without input.
 
@@ -193,18 +192,18 @@ class Train:
         """
         self._collect_results()
         if self._base_version is None:
-            self._taken_in = take_in(self.meta, wish, settings, resting)
+            self._taken_in = take_in(self.meta, request, settings)
         else:
             base, before, units = self._base_version, None, settings.units
             if units is not None and units != base.version.mapping.unit_count:
                 base, before = self._rescale_base(self._pin_base(base), units), base.version.mapping
             try:
-                self._taken_in = draft_barrier(self.meta, self._base_of_next(base), wish, settings, before, resting)
+                self._taken_in = draft_barrier(self.meta, self._base_of_next(base), request, settings, before)
             except MissingSstError:  # the first epoch is committed, and vacuum ran before this draft
                 if base.pin is not None:
                     raise
                 self._taken_in = draft_barrier(
-                    self.meta, self._base_of_next(self._pin_base(base)), wish, settings, before, resting
+                    self.meta, self._base_of_next(self._pin_base(base)), request, settings, before
                 )
         return None if self._taken_in is None else self._taken_in.barrier
 

@@ -364,8 +364,10 @@ class OverWindowExecutor(MakesPieces):
         goes, comes = ~in_old, ~in_new
         goes[in_old], comes[in_new] = ~same, ~same
         goes, comes = goes & wanted[old.places], comes & wanted[new.places]
-        self._raise_first_error(new.values, new.at.rows, comes)
-        return chunk_of_difference(_join_results(old.at.rows, before, goes), _join_results(new.at.rows, after, comes))
+        self._raise_first_error(new.values, new.ordered.rows, comes)
+        return chunk_of_difference(
+            _join_results(old.ordered.rows, before, goes), _join_results(new.ordered.rows, after, comes)
+        )
 
     def _raise_first_error(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
         """Raise the error of the first row, among those chosen, on which Spark raises."""
@@ -404,7 +406,7 @@ class OverWindowExecutor(MakesPieces):
     def _marks_at(self, state: EvaluatedCalls, marked: Positions) -> pa.Table:
         """The marks at those merged rows that belong to this state."""
         rows = np.flatnonzero(np.isin(state.places, marked, assume_unique=True))
-        key = [state.at.rows.column(c).take(pa.array(rows)) for c in self._key]
+        key = [state.ordered.rows.column(c).take(pa.array(rows)) for c in self._key]
         carried_values = state.carried_at(rows)
         numbers = (carried_values.before.rows, carried_values.before.rank, carried_values.before.dense_rank)
         columns = [*key, *(pa.array(n) for n in numbers), *(c for carried in carried_values.calls for c in carried)]

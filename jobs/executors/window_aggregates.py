@@ -45,7 +45,7 @@ def aggregate_types(call: Over) -> tuple[str, ...]:
     return tuple(t for slot in _slots_of(call) for t in slot.types) if call.is_running else ()
 
 
-def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
+def aggregate_frames(call: Over, ordered: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
     """The aggregate of each row's frame, and the values that rows carry.
 
     Args:
@@ -55,9 +55,9 @@ def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel
     """
     entry, slots = aggregate_of(call.agg), _slots_of(call)
     if isinstance(slots[0], OfValues | OfAllRows):
-        values = _of_frames(slots[0], call, at)
+        values = _of_frames(slots[0], call, ordered)
         return entry.compute_result(call.agg, slots, [[values]], kernel), lambda rows: []
-    sums = [_Sums.from_rows(slot, at) for slot in slots]
+    sums = [_Sums.from_rows(slot, ordered) for slot in slots]
     heads = list(_by_slot(slots, carried)) if call.is_running and carried else None
 
     def states_of_frames(first: Positions, end: Positions, partition: Positions) -> list[State]:
@@ -70,19 +70,21 @@ def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel
     def carry_of_rows(rows: Positions) -> State:
         if not call.is_running:
             return []
-        partition = at.partition[rows]
+        partition = ordered.partition[rows]
         return [
             column
-            for state in states_of_frames(at.first_place[rows] - partition - 1, rows, partition)
+            for state in states_of_frames(ordered.first_place[rows] - partition - 1, rows, partition)
             for column in state
         ]
 
-    first, end = _rows_of_frames(call, at)
+    first, end = _rows_of_frames(call, ordered)
     parts = []
-    for start in range(0, max(len(at), 1), _BLOCK):
+    for start in range(0, max(len(ordered), 1), _BLOCK):
         part = slice(start, start + _BLOCK)
         parts.append(
-            entry.compute_result(call.agg, slots, states_of_frames(first[part], end[part], at.partition[part]), kernel)
+            entry.compute_result(
+                call.agg, slots, states_of_frames(first[part], end[part], ordered.partition[part]), kernel
+            )
         )
     bad = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     return Result(
@@ -101,11 +103,11 @@ def _by_slot(slots: Sequence[Slot], columns: State) -> Iterator[State]:
         rest = rest[len(slot.types) :]
 
 
-def _rows_of_frames(call: Over, at: OrderedRows) -> tuple[Positions, Positions]:
+def _rows_of_frames(call: Over, ordered: OrderedRows) -> tuple[Positions, Positions]:
     """(n,) the first loaded row of each row's frame, and the row after its last."""
-    low, high = at.frame_bounds(call)
-    first = np.maximum(low, at.first_place)
-    return first - at.partition - 1, np.maximum(first, high) - at.partition - 1
+    low, high = ordered.frame_bounds(call)
+    first = np.maximum(low, ordered.first_place)
+    return first - ordered.partition - 1, np.maximum(first, high) - ordered.partition - 1
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,9 @@ class _Sums:
     sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def from_rows(slot: Slot, at: OrderedRows) -> "_Sums":
-        deposit = slot.make_deposit(at.rows, np.ones(len(at), np.int64))
-        sums = np.zeros((len(deposit.columns), len(at) + 1), np.int64)
+    def from_rows(slot: Slot, ordered: OrderedRows) -> "_Sums":
+        deposit = slot.make_deposit(ordered.rows, np.ones(len(ordered), np.int64))
+        sums = np.zeros((len(deposit.columns), len(ordered) + 1), np.int64)
         for i, (column, function) in enumerate(deposit.columns):
             assert function == "sum", function
             np.cumsum(integer_values(column), out=sums[i, 1:])
@@ -128,12 +130,12 @@ class _Sums:
         return self.deposit.collect([pa.array(column[end] - column[first]) for column in self.sums])
 
 
-def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Array:
+def _of_frames(slot: OfValues | OfAllRows, call: Over, ordered: OrderedRows) -> pa.Array:
     """(n,) the slot's state for each frame."""
-    first, end = _rows_of_frames(call, at)
-    distinct, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
-    first, end = distinct // (len(at) + 1), distinct % (len(at) + 1)
-    laid = _Values.from_rows(slot.values, at) if isinstance(slot, OfValues) else _Rows.from_rows(slot, at)
+    first, end = _rows_of_frames(call, ordered)
+    distinct, which = np.unique(first * (len(ordered) + 1) + end, return_inverse=True)
+    first, end = distinct // (len(ordered) + 1), distinct % (len(ordered) + 1)
+    laid = _Values.from_rows(slot.values, ordered) if isinstance(slot, OfValues) else _Rows.from_rows(slot, ordered)
     first, end = laid.before[first], laid.before[end]
     if int((end - first).sum()) > _LONG * len(laid.partition) and laid.ranks is not None:
         forth, back = (edge.edge is FrameEdge.UNBOUNDED for edge in (call.lower, call.upper))
@@ -173,15 +175,15 @@ class _Rows:
     ranks: Positions | None
 
     @staticmethod
-    def from_rows(slot: OfAllRows, at: OrderedRows) -> "_Rows":
-        there = _all_there(at, slot.rows.present)
+    def from_rows(slot: OfAllRows, ordered: OrderedRows) -> "_Rows":
+        there = _all_there(ordered, slot.rows.present)
         if slot.rows.filter_column is not None:
-            there &= pc.fill_null(one_array(at.rows.column(slot.rows.filter_column)), False).to_numpy(
+            there &= pc.fill_null(one_array(ordered.rows.column(slot.rows.filter_column)), False).to_numpy(
                 zero_copy_only=False
             )
-        rows = at.rows.filter(pa.array(there))
+        rows = ordered.rows.filter(pa.array(there))
         ranks = _order_ranks(rows, slot.rows.order) if slot.rows.order else None
-        return _Rows(one_array(rows.column(slot.column)), at.partition[there], _count_before(there), ranks)
+        return _Rows(one_array(rows.column(slot.column)), ordered.partition[there], _count_before(there), ranks)
 
     @property
     def size(self) -> int:
@@ -212,9 +214,9 @@ class _Values:
     before: Positions
 
     @staticmethod
-    def from_rows(values: DistinctValues, at: OrderedRows) -> "_Values":
-        there = _all_there(at, (*values.args, *(() if values.times is None else (values.times,))))
-        rows = at.rows.filter(pa.array(there))
+    def from_rows(values: DistinctValues, ordered: OrderedRows) -> "_Values":
+        there = _all_there(ordered, (*values.args, *(() if values.times is None else (values.times,))))
+        rows = ordered.rows.filter(pa.array(there))
         (column,) = values.values_of_chunk(rows)
         ranks, sample = value_ranks(column)
         times = np.ones(rows.num_rows, np.int64)
@@ -222,7 +224,7 @@ class _Values:
             times = one_array(rows.column(values.times)).cast(pa.int64()).to_numpy()
             if times.min(initial=0) < 0:
                 raise NegativeFrequencyError(int(times.min()))
-        return _Values(column.take(pa.array(sample)), at.partition[there], ranks, times, _count_before(there))
+        return _Values(column.take(pa.array(sample)), ordered.partition[there], ranks, times, _count_before(there))
 
     @property
     def size(self) -> int:
@@ -253,11 +255,11 @@ def _order_ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:
     return ranks
 
 
-def _all_there(at: OrderedRows, columns: Sequence[int]) -> npt.NDArray[np.bool_]:
+def _all_there(ordered: OrderedRows, columns: Sequence[int]) -> npt.NDArray[np.bool_]:
     """(n,) whether a row has a value in all the columns."""
-    there = np.ones(len(at), np.bool_)
+    there = np.ones(len(ordered), np.bool_)
     for column in columns:
-        there &= ~null_mask(one_array(at.rows.column(column)))
+        there &= ~null_mask(one_array(ordered.rows.column(column)))
     return there
 
 

@@ -131,7 +131,7 @@ class EvaluatedCalls:
     """The results of all calls in one state. `places` are the positions of its rows among the merged rows."""
 
     places: Positions
-    at: OrderedRows
+    ordered: OrderedRows
     values: tuple[WindowResult, ...]
 
     @property
@@ -140,7 +140,7 @@ class EvaluatedCalls:
 
     def carried_at(self, rows: Positions) -> CarriedValues:
         """The values that chosen rows carry."""
-        at = self.at
+        at = self.ordered
         before = Before(at.number[rows] - 1, at.rank[rows], at.dense_rank[rows])
         return CarriedValues(before, [values.carry(rows) for values in self.values])
 
@@ -294,8 +294,8 @@ class Cut:
         # The next piece reads the last row again, and that row determines how far back the piece begins.
         ends = np.where(merged.more, ends - 1, ends)
         for state in states:
-            open_rows = np.flatnonzero(_is_unfinished(state.at, calls) & merged.more[state.at.partition])
-            np.minimum.at(ends, state.at.partition[open_rows], state.places[open_rows])
+            open_rows = np.flatnonzero(_is_unfinished(state.ordered, calls) & merged.more[state.ordered.partition])
+            np.minimum.at(ends, state.ordered.partition[open_rows], state.places[open_rows])
         new = np.append(differs_from_previous(merged.keys), True)
         ends -= ~new[ends]  # a row and its replacement have equal keys, and are emitted together
         back = ends.copy()
@@ -303,7 +303,9 @@ class Cut:
             rows = np.searchsorted(state.places, ends)
             rows = np.where(_are_of(state, rows, partitions), rows, rows - 1)
             here = np.flatnonzero(_are_of(state, rows, partitions) & merged.more)
-            read = _read_from(state.at, calls, rows[here]) - state.at.partition[rows[here]] - 1  # places to rows
+            read = (
+                _read_from(state.ordered, calls, rows[here]) - state.ordered.partition[rows[here]] - 1
+            )  # places to rows
             np.minimum.at(back, here, state.places[read])
         may = merged.in_all(merged.was) & merged.in_all(merged.now)
         stays = np.maximum.accumulate(np.where(may, np.arange(len(may)), -1))
@@ -339,39 +341,39 @@ class Cut:
         return PartitionPiece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 
-def _is_unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
+def _is_unfinished(ordered: OrderedRows, calls: Sequence[Over]) -> Mask:
     """(n,) whether rows that are not loaded yet may change a result."""
-    is_unfinished = np.zeros(len(at), np.bool_)
+    is_unfinished = np.zeros(len(ordered), np.bool_)
     for call in calls:
         if call.rows_after:
-            is_unfinished |= at.places + call.rows_after >= at.end_place
+            is_unfinished |= ordered.places + call.rows_after >= ordered.end_place
         if call.reads_peers:
-            is_unfinished |= at.frame_bounds(call)[1] >= at.end_place
+            is_unfinished |= ordered.frame_bounds(call)[1] >= ordered.end_place
     return is_unfinished
 
 
-def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Positions:
+def _read_from(ordered: OrderedRows, calls: Sequence[Over], rows: Positions) -> Positions:
     """(rows,) the first place that a call reads for each row, except for carried values."""
-    places = at.places[rows]
+    places = ordered.places[rows]
     first_places = places.copy()
     for call in calls:
         first_places = np.minimum(first_places, places - call.rows_before)
         if call.reads_peers:
-            low, high = at.frame_bounds(call)
+            low, high = ordered.frame_bounds(call)
             first_places = (
                 first_places if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(first_places, low[rows])
             )
             first_places = np.minimum(first_places, high[rows] - 1)  # the frame's last row
         if call.setback:
-            first_places = np.minimum(first_places, at.places_back(call.setback)[rows])
-    return np.maximum(first_places, at.first_place[rows])
+            first_places = np.minimum(first_places, ordered.places_back(call.setback)[rows])
+    return np.maximum(first_places, ordered.first_place[rows])
 
 
 def _are_of(state: EvaluatedCalls, rows: Positions, partitions: Positions) -> Mask:
     """Whether the rows exist and belong to these partitions."""
     there = (rows >= 0) & (rows < len(state.places))
     if len(state.places):
-        there &= state.at.partition[np.clip(rows, 0, len(state.places) - 1)] == partitions
+        there &= state.ordered.partition[np.clip(rows, 0, len(state.places) - 1)] == partitions
     return there
 
 

@@ -107,7 +107,7 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return aggregate_types(call)
 
 
-def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
+def values_of(call: Over, ordered: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
     """The values of one call.
 
     Args:
@@ -121,31 +121,33 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wi
     """
     match call.function:
         case WindowFunction.ROW_NUMBER:
-            return _plain_result(at.number.astype(np.int32))
+            return _plain_result(ordered.number.astype(np.int32))
         case WindowFunction.RANK:
-            return _plain_result(at.rank.astype(np.int32))
+            return _plain_result(ordered.rank.astype(np.int32))
         case WindowFunction.DENSE_RANK:
-            return _plain_result(at.dense_rank.astype(np.int32))
+            return _plain_result(ordered.dense_rank.astype(np.int32))
         case WindowFunction.PERCENT_RANK:
-            return _plain_result((at.rank - 1) / np.maximum(at.end_place - at.first_place - 1, 1))
+            return _plain_result((ordered.rank - 1) / np.maximum(ordered.end_place - ordered.first_place - 1, 1))
         case WindowFunction.CUME_DIST:
-            return _plain_result((at.after_peers - at.first_place) / (at.end_place - at.first_place))
+            return _plain_result(
+                (ordered.after_peers - ordered.first_place) / (ordered.end_place - ordered.first_place)
+            )
         case WindowFunction.NTILE:
-            return _plain_result(_ntile_numbers(at, call.number))
+            return _plain_result(_ntile_numbers(ordered, call.number))
         case WindowFunction.LAG | WindowFunction.LEAD:
-            return _lag_or_lead(call, at)
+            return _lag_or_lead(call, ordered)
         case WindowFunction.FIRST | WindowFunction.LAST | WindowFunction.NTH:
-            return _pick_values(call, at, carried)
+            return _pick_values(call, ordered, carried)
         case WindowFunction.MIN | WindowFunction.MAX:
-            return _frame_extremes(call, at, carried)
+            return _frame_extremes(call, ordered, carried)
         case WindowFunction.SESSION:
-            return _session_starts(call, at, carried)
+            return _session_starts(call, ordered, carried)
         case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
-            return _sum_frames(call, at, carried, kernel)
+            return _sum_frames(call, ordered, carried, kernel)
         case WindowFunction.MIN_BY | WindowFunction.MAX_BY if call.picks_by_rank:
-            return _value_by_extreme(call, at)
+            return _value_by_extreme(call, ordered)
         case _:
-            result, carry = aggregate_frames(call, at, carried, kernel)
+            result, carry = aggregate_frames(call, ordered, carried, kernel)
             return WindowResult(result.values, carry, result.bad, result.error)
 
 
@@ -157,9 +159,9 @@ def _plain_result(values: npt.NDArray[np.generic]) -> WindowResult:
     return WindowResult(pa.array(values), _carry_nothing)
 
 
-def _ntile_numbers(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
+def _ntile_numbers(ordered: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
     """The first `size % buckets` tiles have one row more than the others."""
-    size, number = at.end_place - at.first_place, at.number - 1
+    size, number = ordered.end_place - ordered.first_place, ordered.number - 1
     least, larger = size // buckets, size % buckets
     border = larger * (least + 1)
     tile = np.where(number < border, number // (least + 1), larger + (number - border) // np.maximum(least, 1))
@@ -176,27 +178,27 @@ class _Column:
     `counted`: which rows and heads count; None: those with a value.
     """
 
-    at: OrderedRows
+    ordered: OrderedRows
     column: pa.Array
     heads: pa.Array
     counted: tuple[Mask, Mask] | None = None
 
     def take_values(self, places: Positions, there: Mask) -> pa.Array:
         """The values at some places; NULL unless `there`."""
-        at, rows = self.at, len(self.column)
+        at, rows = self.ordered, len(self.column)
         sources = at.with_heads(np.arange(rows), np.arange(rows, rows + at.partition_count))
         chosen = sources[np.where(there, places, 0)] if len(sources) else places
         return pa.concat_arrays([self.column, self.heads]).take(pa.array(chosen, mask=~there))
 
     def counted_places(self) -> tuple[Positions, Positions]:
         """The places that count, and per place the number of such places before it."""
-        known = self.at.with_heads(*(self.counted or (~null_mask(self.column), ~null_mask(self.heads))))
+        known = self.ordered.with_heads(*(self.counted or (~null_mask(self.column), ~null_mask(self.heads))))
         return np.flatnonzero(known), np.concatenate([[0], np.cumsum(known)])
 
 
-def _make_column(at: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
-    column = one_array(at.rows.column(call.args[0]))
-    return _Column(at, column, pa.nulls(at.partition_count, column.type) if heads is None else heads)
+def _make_column(ordered: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
+    column = one_array(ordered.rows.column(call.args[0]))
+    return _Column(ordered, column, pa.nulls(ordered.partition_count, column.type) if heads is None else heads)
 
 
 def _true_mask(column: pa.Array) -> Mask:
@@ -208,21 +210,21 @@ def _pick_known(known: Positions, which: Positions) -> Positions:
     return known[np.clip(which, 0, len(known) - 1)] if len(known) else np.zeros(len(which), np.int64)
 
 
-def _lag_or_lead(call: Over, at: OrderedRows) -> WindowResult:
+def _lag_or_lead(call: Over, ordered: OrderedRows) -> WindowResult:
     """Lag and lead. If the partition has no such row, another column of the row is the default."""
-    column = _make_column(at, call, None)
+    column = _make_column(ordered, call, None)
     if not call.ignore_nulls or call.number == 0:
-        places = at.places + call.shift
-        there = (places >= at.first_place) & (places < at.end_place)
+        places = ordered.places + call.shift
+        there = (places >= ordered.first_place) & (places < ordered.end_place)
     else:
         known, before = column.counted_places()
         forth = call.shift > 0
-        which = before[at.places + 1] + call.shift - 1 if forth else before[at.places] + call.shift
+        which = before[ordered.places + 1] + call.shift - 1 if forth else before[ordered.places] + call.shift
         places = _pick_known(known, which)
-        there = (which < before[at.end_place]) & forth | (which >= before[at.first_place]) & (not forth)
+        there = (which < before[ordered.end_place]) & forth | (which >= before[ordered.first_place]) & (not forth)
     values = column.take_values(places, there)
     if len(call.args) > 1:
-        values = pc.if_else(pa.array(there), values, one_array(at.rows.column(call.args[1])))
+        values = pc.if_else(pa.array(there), values, one_array(ordered.rows.column(call.args[1])))
     return WindowResult(values, _carry_nothing)
 
 
@@ -233,18 +235,20 @@ class _Picked(ABC):
     value.
     """
 
-    def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
-        self.call, self.at = call, at
+    def __init__(self, call: Over, ordered: OrderedRows, carried: State) -> None:
+        self.call, self.ordered = call, ordered
         self.carried = carried if call.is_running else []
-        self.low, self.high = at.frame_bounds(call)
-        column = _make_column(at, call, self.carried[0] if self.carried else None)
+        self.low, self.high = ordered.frame_bounds(call)
+        column = _make_column(ordered, call, self.carried[0] if self.carried else None)
         if call.filter_column is not None:
-            heads = _true_mask(self.carried[1]) if self.carried else np.zeros(at.partition_count, np.bool_)
-            column = replace(column, counted=(_true_mask(one_array(at.rows.column(call.filter_column))), heads))
+            heads = _true_mask(self.carried[1]) if self.carried else np.zeros(ordered.partition_count, np.bool_)
+            column = replace(column, counted=(_true_mask(one_array(ordered.rows.column(call.filter_column))), heads))
         self.column = column
         self.known, self.before = column.counted_places()
-        self.first = np.maximum(self.low, at.first_place)  # of the loaded rows
-        self.earlier = at.before.rows[at.partition] > 0  # (n,) whether earlier rows of the partition are not loaded
+        self.first = np.maximum(self.low, ordered.first_place)  # of the loaded rows
+        self.earlier = (
+            ordered.before.rows[ordered.partition] > 0
+        )  # (n,) whether earlier rows of the partition are not loaded
 
     @abstractmethod
     def picked_values(self) -> pa.Array:
@@ -276,7 +280,7 @@ class _First(_Picked):
         return self.column.take_values(places, self.high > self.first)
 
     def carry_rows(self, rows: Positions) -> State:
-        head, own = self.at.first_place[rows] - 1, self.at.places[rows]
+        head, own = self.ordered.first_place[rows] - 1, self.ordered.places[rows]
         if self.call.passes_over:
             return self.carried_of_known(self.before[head], self.has_counted(head, own))
         since = self.earlier[rows]
@@ -294,21 +298,23 @@ class _Last(_Picked):
         return self.column.take_values(self.high - 1, self.high > self.first)
 
     def carry_rows(self, rows: Positions) -> State:
-        head, own = self.at.first_place[rows] - 1, self.at.places[rows]
+        head, own = self.ordered.first_place[rows] - 1, self.ordered.places[rows]
         return self.carried_of_known(self.before[own] - 1, self.has_counted(head, own))
 
 
 class _Nth(_Picked):
     """NTH_VALUE. It carries the number of earlier rows that count, and the value once it is known."""
 
-    def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
-        super().__init__(call, at, carried)
-        self.seen = np.zeros(at.partition_count, np.int64)  # number of rows that count and are not loaded
+    def __init__(self, call: Over, ordered: OrderedRows, carried: State) -> None:
+        super().__init__(call, ordered, carried)
+        self.seen = np.zeros(ordered.partition_count, np.int64)  # number of rows that count and are not loaded
         if call.is_running and not call.ignore_nulls:
-            self.seen = at.before.rows
+            self.seen = ordered.before.rows
         elif self.carried:  # otherwise all rows of the partition are loaded
             self.seen = integer_values(self.carried[1])
-        self.missing = call.number - self.seen[at.partition]  # rows left until the value; 0 or less: the head has it
+        self.missing = (
+            call.number - self.seen[ordered.partition]
+        )  # rows left until the value; 0 or less: the head has it
 
     def picked_values(self) -> pa.Array:
         if self.call.ignore_nulls:
@@ -318,18 +324,18 @@ class _Nth(_Picked):
             places = self.first + self.missing - 1
             there = places < self.high
         at_head = self.missing <= 0
-        return self.column.take_values(np.where(at_head, self.at.first_place - 1, places), there | at_head)
+        return self.column.take_values(np.where(at_head, self.ordered.first_place - 1, places), there | at_head)
 
     def carry_rows(self, rows: Positions) -> State:
-        head, own, missing = self.at.first_place[rows] - 1, self.at.places[rows], self.missing[rows]
+        head, own, missing = self.ordered.first_place[rows] - 1, self.ordered.places[rows], self.missing[rows]
         if self.call.ignore_nulls:
             which = self.before[head + 1] + missing - 1
             places, there = _pick_known(self.known, which), which < self.before[own]
-            passed = self.seen[self.at.partition[rows]] + self.before[own] - self.before[head + 1]
+            passed = self.seen[self.ordered.partition[rows]] + self.before[own] - self.before[head + 1]
         else:
             places = head + missing
             there = places < own
-            passed = self.at.number[rows] - 1
+            passed = self.ordered.number[rows] - 1
         at_head = missing <= 0
         return [self.column.take_values(np.where(at_head, head, places), at_head | there), pa.array(passed)]
 
@@ -341,46 +347,46 @@ _PICKED: dict[WindowFunction, type[_Picked]] = {
 }
 
 
-def _pick_values(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _pick_values(call: Over, ordered: OrderedRows, carried: State) -> WindowResult:
     """The first, last and nth value of a frame."""
-    picked = _PICKED[call.function](call, at, carried)
+    picked = _PICKED[call.function](call, ordered, carried)
     return WindowResult(picked.picked_values(), picked.carry_rows if carried_types(call) else _carry_nothing)
 
 
 # --- extremes --------------------------------------------------------------------------------------
 
 
-def _frame_extremes(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _frame_extremes(call: Over, ordered: OrderedRows, carried: State) -> WindowResult:
     """The least or greatest value of each frame, computed with ranks, which are integers for any type.
 
     NULL has the least rank. The result is a value of the frame to the bit: a zero has the sign of one of its rows.
     """
-    low, high = at.frame_bounds(call)
-    column = _make_column(at, call, carried[0] if carried else None)
+    low, high = ordered.frame_bounds(call)
+    column = _make_column(ordered, call, carried[0] if carried else None)
     values = pa.concat_arrays([column.column, column.heads])
     ranks, sample = value_ranks(values, call.function is WindowFunction.MAX, exact=True)
-    best, running = _best_ranks(call, at, ranks, low, high)
-    values = column.take_values(*_place_of_rank(at, sample, best))
+    best, running = _best_ranks(call, ordered, ranks, low, high)
+    values = column.take_values(*_place_of_rank(ordered, sample, best))
 
     def carry(rows: Positions) -> State:
         if running is None or not call.is_running:
             return []
-        return [column.take_values(*_place_of_rank(at, sample, running[at.places[rows] - 1]))]
+        return [column.take_values(*_place_of_rank(ordered, sample, running[ordered.places[rows] - 1]))]
 
     return WindowResult(values, carry)
 
 
 def _best_ranks(
-    call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions
+    call: Over, ordered: OrderedRows, ranks: Positions, low: Positions, high: Positions
 ) -> tuple[Positions, Positions | None]:
     """(n,) the greatest rank in each frame (-1: none), from the ranks of the rows and the heads.
 
     If frames begin with their partition, also (places,) the greatest rank up to each place.
     """
-    laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
+    laid = ordered.with_heads(ranks[: len(ordered)], ranks[len(ordered) :])
     spread = int(ranks.max(initial=0)) + 2
     # An offset per partition, so that no rank carries over to the next partition.
-    section = at.with_heads(at.partition, np.arange(at.partition_count)) * spread
+    section = ordered.with_heads(ordered.partition, np.arange(ordered.partition_count)) * spread
     running: Positions | None = None
     if call.lower.edge is FrameEdge.UNBOUNDED:
         running = np.maximum.accumulate(laid + section) - section
@@ -396,24 +402,26 @@ def _best_ranks(
     return np.where(high > low, best, -1), running
 
 
-def _value_by_extreme(call: Over, at: OrderedRows) -> WindowResult:
+def _value_by_extreme(call: Over, ordered: OrderedRows) -> WindowResult:
     """min_by and max_by: the value of the frame's row with the least or greatest second argument.
 
     Ties give the last row, as in Spark's pass over a frame.
     """
-    value, by = (one_array(at.rows.column(c)) for c in call.args)
+    value, by = (one_array(ordered.rows.column(c)) for c in call.args)
     ranks, _ = value_ranks(by, call.function is WindowFunction.MAX_BY)
     known = np.flatnonzero(ranks >= 0)
     sample = known[np.argsort(ranks[known], kind="stable")]
     ranks[sample] = np.arange(len(sample))
-    best, _ = _best_ranks(call, at, np.concatenate([ranks, np.full(at.partition_count, -1)]), *at.frame_bounds(call))
+    best, _ = _best_ranks(
+        call, ordered, np.concatenate([ranks, np.full(ordered.partition_count, -1)]), *ordered.frame_bounds(call)
+    )
     chosen = sample[np.maximum(best, 0)] if len(sample) else best
     return WindowResult(value.take(pa.array(chosen, mask=best < 0)), _carry_nothing)
 
 
-def _place_of_rank(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
+def _place_of_rank(ordered: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
     """The place of a value with each rank, and whether there is one."""
-    where = np.concatenate([at.places, at.heads])
+    where = np.concatenate([ordered.places, ordered.heads])
     chosen = sample[np.maximum(ranks, 0)] if len(sample) else np.zeros(len(ranks), np.int64)
     return where[chosen], ranks >= 0
 
@@ -439,31 +447,34 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
 # --- sessions --------------------------------------------------------------------------------------
 
 
-def _session_starts(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _session_starts(call: Over, ordered: OrderedRows, carried: State) -> WindowResult:
     """The start of each row's session.
 
     It is the row's start if all earlier rows have ended by then, and otherwise the start of the previous row's session.
     """
-    start, end = (one_array(at.rows.column(c)) for c in call.args)
-    heads = carried or [pa.nulls(at.partition_count, start.type)] * 2
+    start, end = (one_array(ordered.rows.column(c)) for c in call.args)
+    heads = carried or [pa.nulls(ordered.partition_count, start.type)] * 2
     known = pa.concat_arrays([start, end, *heads])
     ranks = np.zeros(len(known), np.int64)  # 0: no value
     there = ~null_mask(known)
     ranks[there], most, back = _moment_ranks(
-        known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partition_count
+        known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), ordered.partition_count
     )
-    starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partition_count]))
+    starts, ends, last_end, last_start = np.split(
+        ranks, np.cumsum([len(ordered), len(ordered), ordered.partition_count])
+    )
     # An offset per partition, so that no rank carries over to the next partition.
-    section = at.with_heads(at.partition, np.arange(at.partition_count)) * (most + 1)
-    latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
-    begins = starts > latest[at.places - 1]
-    begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
+    section = ordered.with_heads(ordered.partition, np.arange(ordered.partition_count)) * (most + 1)
+    latest = np.maximum.accumulate(ordered.with_heads(ends, last_end) + section) - section
+    begins = starts > latest[ordered.places - 1]
+    begun = np.maximum.accumulate(ordered.with_heads(np.where(begins, starts, 0), last_start) + section) - section
 
     def moments_of(instants: Positions) -> pa.Array:
         return pa.array(back(instants), mask=instants == 0).cast(start.type)
 
     return WindowResult(
-        moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)]
+        moments_of(begun[ordered.places]),
+        lambda rows: [moments_of(of[ordered.places[rows] - 1]) for of in (latest, begun)],
     )
 
 
@@ -491,29 +502,35 @@ def _agg_of(call: Over) -> Agg:
     return call.agg
 
 
-def _sum_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
+def _sum_frames(call: Over, ordered: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
     """Counts, sums and averages."""
-    low, high = at.frame_bounds(call)
+    low, high = ordered.frame_bounds(call)
     if call.function is WindowFunction.COUNT:
-        there = np.ones(len(at), np.bool_) if not call.args else ~null_mask(one_array(at.rows.column(call.args[0])))
-        counts = _Prefix.from_rows(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
+        there = (
+            np.ones(len(ordered), np.bool_)
+            if not call.args
+            else ~null_mask(one_array(ordered.rows.column(call.args[0])))
+        )
+        counts = _Prefix.from_rows(
+            ordered, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, ordered)
+        )
         numbers = pa.array(counts.sums_between(low, high)[0])
         return WindowResult(
             numbers, (lambda rows: [pa.array(counts.sums_before(rows)[0])]) if call.is_running else _carry_nothing
         )
-    column = one_array(at.rows.column(call.args[0]))
+    column = one_array(ordered.rows.column(call.args[0]))
     total, number = _sum_slots(call)
     counts = _Prefix.from_rows(
-        at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at)
+        ordered, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, ordered)
     )
-    sums = _Sum.from_column(at, total, column, carried[:-1])
+    sums = _Sum.from_column(ordered, total, column, carried[:-1])
     between = counts.sums_between(low, high)[0]
 
     def carry(rows: Positions) -> State:
         return [*sums.to_stored(*sums.sums_before(rows)), pa.array(counts.sums_before(rows)[0])]
 
     parts = []
-    for start in range(0, max(len(at), 1), _BLOCK):
+    for start in range(0, max(len(ordered), 1), _BLOCK):
         part = slice(start, start + _BLOCK)
         limbs, special = sums.sums_between(low[part], high[part])
         if isinstance(total, ExactSum) and total.is_floating:
@@ -554,10 +571,10 @@ def _with_long_sums(call: Over, result: Result, limbs: Limbs, count: Positions) 
     return Result(values, overflow if overflow.any() else None, result.error)
 
 
-def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
+def _heads_of(counts: pa.Array | None, ordered: OrderedRows) -> Positions:
     """(1, partitions) the carried counts; 0 if nothing is carried."""
     if counts is None:
-        return np.zeros((1, at.partition_count), np.int64)
+        return np.zeros((1, ordered.partition_count), np.int64)
     return integer_values(counts)[None]
 
 
@@ -568,15 +585,15 @@ class _Prefix:
     They wrap around, which is harmless for differences.
     """
 
-    at: OrderedRows
+    ordered: OrderedRows
     sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def from_rows(at: OrderedRows, rows: npt.NDArray[np.int64], heads: npt.NDArray[np.int64]) -> "_Prefix":
-        laid = at.with_heads(rows, heads)
+    def from_rows(ordered: OrderedRows, rows: npt.NDArray[np.int64], heads: npt.NDArray[np.int64]) -> "_Prefix":
+        laid = ordered.with_heads(rows, heads)
         sums = np.zeros((len(laid), laid.shape[1] + 1), np.int64)
         np.cumsum(laid, axis=1, out=sums[:, 1:])
-        return _Prefix(at, sums)
+        return _Prefix(ordered, sums)
 
     def sums_between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
         """(k, n) the sums over the places low[i] … high[i] - 1."""
@@ -584,7 +601,7 @@ class _Prefix:
 
     def sums_before(self, rows: Positions) -> npt.NDArray[np.int64]:
         """(k, rows) the sums over all values before each row in its partition."""
-        return self.sums_between(self.at.first_place[rows] - 1, self.at.places[rows])
+        return self.sums_between(self.ordered.first_place[rows] - 1, self.ordered.places[rows])
 
 
 @dataclass(frozen=True)
@@ -597,25 +614,25 @@ class _Sum:
     special: _Prefix | None
 
     @staticmethod
-    def from_column(at: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":
+    def from_column(ordered: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":
         ones = np.ones(len(column), np.int64)
         if isinstance(slot, ExactSum) and slot.is_floating:
             values = float_values(column)
             rows = limbs_of_products([values], ones)
-            heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partition_count), np.int64))
+            heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, ordered.partition_count), np.int64))
             special = special_values(values).astype(np.int64)
-            before = np.zeros((3, at.partition_count), np.int64)
+            before = np.zeros((3, ordered.partition_count), np.int64)
             if carried:
                 before = np.stack([integer_values(c) for c in carried[1:]])
-            counted = _Prefix.from_rows(at, special, before) if special.any() or before.any() else None
-            return _Sum(slot, *_align_digits(at, rows, heads), counted)
+            counted = _Prefix.from_rows(ordered, special, before) if special.any() or before.any() else None
+            return _Sum(slot, *_align_digits(ordered, rows, heads), counted)
         wide = (
             Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(integer_values(column))
         )
-        earlier = _wide_heads(at, slot, carried)
+        earlier = _wide_heads(ordered, slot, carried)
         if (narrow := _to_int64(wide, earlier)) is not None:
-            return _Sum(slot, 0, _Prefix.from_rows(at, narrow[0][None], narrow[1][None]), None)
-        return _Sum(slot, *_align_digits(at, limbs_of_int128(wide, ones), earlier), None)
+            return _Sum(slot, 0, _Prefix.from_rows(ordered, narrow[0][None], narrow[1][None]), None)
+        return _Sum(slot, *_align_digits(ordered, limbs_of_int128(wide, ones), earlier), None)
 
     def sums_between(self, low: Positions, high: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
         return Limbs(
@@ -637,7 +654,7 @@ class _Sum:
         return [encode_limbs(limbs), *(pa.array(c) for c in counts)]
 
 
-def _align_digits(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
+def _align_digits(ordered: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
     """The digits of rows and heads, aligned to the same positions."""
     lowest = min(rows.lowest, heads.lowest)
     size = max(p.lowest + len(p.digits) for p in (rows, heads)) - lowest
@@ -646,15 +663,15 @@ def _align_digits(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Pre
         digits = np.zeros((size, len(part)), np.int64)
         digits[part.lowest - lowest : part.lowest - lowest + len(part.digits)] = part.digits
         laid.append(digits)
-    return lowest, _Prefix.from_rows(at, *laid)
+    return lowest, _Prefix.from_rows(ordered, *laid)
 
 
-def _wide_heads(at: OrderedRows, slot: Slot, carried: State) -> Limbs:
+def _wide_heads(ordered: OrderedRows, slot: Slot, carried: State) -> Limbs:
     if not carried:
-        return Limbs(0, np.zeros((1, at.partition_count), np.int64))
+        return Limbs(0, np.zeros((1, ordered.partition_count), np.int64))
     if isinstance(slot, ExactSum):
         return decode_limbs(carried[0])
-    return limbs_of_int128(Int128.of_decimals(carried[0]), np.ones(at.partition_count, np.int64))
+    return limbs_of_int128(Int128.of_decimals(carried[0]), np.ones(ordered.partition_count, np.int64))
 
 
 def _to_int64(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:

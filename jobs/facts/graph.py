@@ -190,6 +190,6 @@ def _fragment_facts(scheduled: ScheduledFragment) -> FragmentFacts:
         scheduled.shown_name,
         "one actor" if fragment.singleton else "an actor per unit",
         tuple(operator.node.explain_text() for operator in fragment.operators),
-        tuple(dict.fromkeys(feed.producer for feed in scheduled.feeds)),
+        tuple(dict.fromkeys(origin.producer for origin in scheduled.origins)),
         tuple(f"{tables[t]}#{t}" for operator in fragment.operators for t in operator.tables),
     )

@@ -24,12 +24,12 @@ class AgeLook:
     is_news: bool = False
 
 
-def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
+def say_if_stale(store: PipelineStore, view: str) -> AgeLook:
     """Report a view that is stale, once per staleness: in the log, and with the function of `[alerts] call`.
 
     Raises the errors of that function. The call is recorded before it is made, so the report is not repeated.
     """
-    pipeline, meta, now = at.pipeline, at.meta, at.now
+    pipeline, meta, now = store.pipeline, store.meta, store.now
     if (wanted_ms := pipeline.freshness.get(view)) is None:
         return AgeLook(f"view {view} no longer has a freshness")
     if (staleness := facts.measure_staleness(meta, view, wanted_ms, now)) is None:
@@ -49,7 +49,7 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     return AgeLook(str(staleness), is_news=True)
 
 
-def end_past_alerts(at: PipelineStore) -> None:
+def end_past_alerts(store: PipelineStore) -> None:
     """Delete the reports of views that are no longer stale. Cost: a HEAD per view with a freshness."""
-    if at.pipeline.freshness:
-        facts.delete_past_alerts(at.meta, at.pipeline.freshness, at.now)
+    if store.pipeline.freshness:
+        facts.delete_past_alerts(store.meta, store.pipeline.freshness, store.now)

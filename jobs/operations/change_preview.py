@@ -57,18 +57,18 @@ def _over_store(changed: Pipeline, deployed: Pipeline) -> Pipeline:
     return replace(changed, store=deployed.store, publish=(), pages=deployed.pages)
 
 
-def begin_branch(at: PipelineStore, name: str, id: str, keep_ms: int) -> None:
+def begin_branch(store: PipelineStore, name: str, id: str, keep_ms: int) -> None:
     """Begin the branch of a preview, which follows its parent. A repetition with the same `id` changes nothing.
 
     Raises BranchExistsError.
     """
-    at.meta.open_branch(name, keep_ms, id=id)
+    store.meta.open_branch(name, keep_ms, id=id)
 
 
-def end_if_open(at: PipelineStore, name: str) -> bool:
+def end_if_open(store: PipelineStore, name: str) -> bool:
     """End the branch of a preview. Returns whether it was open."""
     try:
-        at.meta.end_branch(name, "its preview ended")
+        store.meta.end_branch(name, "its preview ended")
     except BranchGoneError:
         return False
     return True
@@ -95,13 +95,13 @@ def judge_branch(changed: Pipeline, branch: str, progress: Progress) -> PreviewC
     Raises QualitySuiteError.
     """
 
-    at = open_pipeline(on_branch(changed, branch))
-    if changed.quality is None or not quality.has_suites(at):
+    store = open_pipeline(on_branch(changed, branch))
+    if changed.quality is None or not quality.has_suites(store):
         return None
-    record = quality.check(at, (), None, progress)
+    record = quality.check(store, (), None, progress)
     return PreviewCheck("suites and assertions", record.passed, (*record_lines(record), *failure_lines(record)))
 
 
-def record_preview(at: PipelineStore, preview: Preview) -> None:
+def record_preview(store: PipelineStore, preview: Preview) -> None:
     """Store the result of a preview in the parent, for the pages. Arguments, cost: as `add_preview`."""
-    add_preview(at.meta.objects, preview)
+    add_preview(store.meta.objects, preview)

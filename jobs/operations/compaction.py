@@ -8,13 +8,13 @@ from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick
 from tussock.statestore.progress import Progress, no_progress
 
 
-def due_picks(at: PipelineStore, *, full: bool = False) -> tuple[Pick, ...]:
+def due_picks(store: PipelineStore, *, full: bool = False) -> tuple[Pick, ...]:
     """Return the picks of the next round, or of a full compaction, most urgent first. Changes nothing."""
-    return tuple(compaction.due_picks(at.meta, full=full))
+    return tuple(compaction.due_picks(store.meta, full=full))
 
 
 def compact(
-    at: PipelineStore, *, full: bool = False, on_spark: bool = False, progress: Progress = no_progress
+    store: PipelineStore, *, full: bool = False, on_spark: bool = False, progress: Progress = no_progress
 ) -> tuple[TaskDone, ...]:
     """Run compaction tasks until none is due, one by one in this process, or as Spark tasks per piece of a round.
 
@@ -25,11 +25,11 @@ def compact(
     """
     options = CompactionOptions()
     if not on_spark:
-        return tuple(compaction.compact_store(at.meta, options, full=full, progress=progress))
-    with spark_of(at.pipeline, "compaction") as spark:
-        return tuple(compaction.compact_with_spark(spark, at.meta, options, full=full, progress=progress))
+        return tuple(compaction.compact_store(store.meta, options, full=full, progress=progress))
+    with spark_of(store.pipeline, "compaction") as spark:
+        return tuple(compaction.compact_with_spark(spark, store.meta, options, full=full, progress=progress))
 
 
-def compact_forever(at: PipelineStore, pause_s: float, progress: Progress) -> None:
+def compact_forever(store: PipelineStore, pause_s: float, progress: Progress) -> None:
     """Compact, sleep, and repeat until the process is stopped."""
-    compaction.compact_forever(at.meta, CompactionOptions(), pause_s, progress)
+    compaction.compact_forever(store.meta, CompactionOptions(), pause_s, progress)

@@ -106,7 +106,7 @@ def _make_plan(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deploym
             store = stack.enter_context(TemporaryFolder("plan"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_open_session(pipeline, store, progress))
-        return read.complete_plan(session.plan(read.scripts, **read.wishes))
+        return read.complete_plan(session.plan(read.scripts, **read.arguments))
 
 
 def apply(
@@ -156,7 +156,7 @@ def apply(
         require_affordable(pipeline, bill)
 
     with _open_session(pipeline, pipeline.store, progress) as session:
-        done = session.apply(read.scripts, **read.wishes, require=require_wanted)
+        done = session.apply(read.scripts, **read.arguments, require=require_wanted)
         if done.position is not None and bill is not None:
             record_bill(session.meta, bill)
         if not pipeline.branch:
@@ -177,7 +177,7 @@ def _suite_items(pipeline: Pipeline) -> Iterator[PlanItem]:
         yield PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}")
 
 
-class _Wishes(TypedDict):
+class _SessionArguments(TypedDict):
     """Arguments of Session.plan and Session.apply."""
 
     prune: bool | Collection[str]
@@ -194,12 +194,12 @@ class _Read:
     Args:
         items: the settings, suites and variables.
         makes_store: the store does not exist yet.
-        wishes: arguments of Session.plan and Session.apply.
+        arguments: arguments of Session.plan and Session.apply.
     """
 
     name: str
     scripts: Sequence[tuple[Path, str]]
-    wishes: "_Wishes"
+    arguments: "_SessionArguments"
     items: tuple[PlanItem, ...]
     makes_store: bool
 
@@ -258,8 +258,10 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.find_variables().items())),
     )
     derived = partial(_derive_statements, pipeline, suites, assertions)
-    wishes = _Wishes(prune=prune, resume=resume, derived=derived, zone_rules=zone_rules, schema=pipeline.schema)
-    return _Read(pipeline.argument, pipeline.read_scripts(), wishes, items, makes_store)
+    arguments = _SessionArguments(
+        prune=prune, resume=resume, derived=derived, zone_rules=zone_rules, schema=pipeline.schema
+    )
+    return _Read(pipeline.argument, pipeline.read_scripts(), arguments, items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:

@@ -66,6 +66,6 @@ def _epoch_of_parent(parent: PipelineStore, branch: PipelineStore, until: int | 
     return None if taken == parent.meta.read_latest().published else taken
 
 
-def _state_of(at: PipelineStore, epoch: int | None) -> StoreAt:
-    pipeline = at.pipeline
-    return StoreAt(at.meta, pipeline.title if pipeline.name else pipeline.branch or pipeline.store, epoch)
+def _state_of(store: PipelineStore, epoch: int | None) -> StoreAt:
+    pipeline = store.pipeline
+    return StoreAt(store.meta, pipeline.title if pipeline.name else pipeline.branch or pipeline.store, epoch)

@@ -16,13 +16,18 @@ from tussock.statestore.errors import TussockError
 EPOCHS = 5  # the newest, in which a stuck epoch finds how long others took
 
 
-def health_of_store(at: PipelineStore) -> Status:
+def health_of_store(store: PipelineStore) -> Status:
     """Return the status of an opened pipeline. Cost, and errors of the store: as `status_of`."""
-    return status_of(at.pipeline, at.meta, at.now, last=EPOCHS)
+    return status_of(store.pipeline, store.meta, store.now, last=EPOCHS)
 
 
 def health_after_run(
-    at: PipelineStore, run: Mapping[str, str], began: datetime, failure: str, epoch: int | None, undone: Sequence[str]
+    store: PipelineStore,
+    run: Mapping[str, str],
+    began: datetime,
+    failure: str,
+    epoch: int | None,
+    undone: Sequence[str],
 ) -> Status:
     """Record how a scheduler's run of epochs ended, and return the status.
 
@@ -38,17 +43,17 @@ def health_after_run(
     Cost: as `health_of_store`, and the cost of `record_end` or `record_failure`; with a failure, two GETs more.
     """
     start = int(began.timestamp() * 1000)
-    refused = find_refusal(at, epoch) if failure and epoch is not None else None
+    refused = find_refusal(store, epoch) if failure and epoch is not None else None
     if refused is not None:  # the status shows why, and the input of the run is committed
-        record_end(at.meta, "epoch", run, start, (refused, *undone))
+        record_end(store.meta, "epoch", run, start, (refused, *undone))
     elif failure:
-        record_failure(at.meta, "epoch", run, start, failure)
+        record_failure(store.meta, "epoch", run, start, failure)
     else:
-        record_end(at.meta, "epoch", run, start, undone)
-    return health_of_store(at)
+        record_end(store.meta, "epoch", run, start, undone)
+    return health_of_store(store)
 
 
-def columns_of_run(at: PipelineStore, run: Mapping[str, str], epoch: int) -> tuple[str, ...]:
+def columns_of_run(store: PipelineStore, run: Mapping[str, str], epoch: int) -> tuple[str, ...]:
     """Return the columns that files brought to sources in the epochs of a run, a line for each source and epoch.
 
     Args:
@@ -56,9 +61,9 @@ def columns_of_run(at: PipelineStore, run: Mapping[str, str], epoch: int) -> tup
 
     Cost: none if no source takes new columns; else as `epochs_of_run`.
     """
-    if not takes_new_columns(at.meta.read_latest().catalog):
+    if not takes_new_columns(store.meta.read_latest().catalog):
         return ()
-    epochs = epochs_of_run(at.meta, run, epoch, EPOCHS)
+    epochs = epochs_of_run(store.meta, run, epoch, EPOCHS)
     return tuple(line for one in reversed(epochs) for line in one.columns)
 
 

@@ -50,7 +50,7 @@ class SourceNews:
     own: bool
 
 
-def source_news(at: PipelineStore, last_told: FindLastEvent, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
+def source_news(store: PipelineStore, last_told: FindLastEvent, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
     """Return the sources with intake in the committed epochs since the newest event of any source.
 
     A caller that reports one source must report all of them, at the same epoch.
@@ -61,7 +61,7 @@ def source_news(at: PipelineStore, last_told: FindLastEvent, run: Mapping[str, s
     If there are more epochs than one call examines, every source is returned, without numbers. Cost: as
     `read_intakes`, and one call of `last_told` per source.
     """
-    meta, version = at.meta, at.meta.read_latest()
+    meta, version = store.meta, store.meta.read_latest()
     live = version.catalog.live_relations()
     sources = [(r, last_told(r.name)) for r in live if r.kind is RelationKind.SOURCE]
     since = max((one.epoch for _, one in sources), default=version.epoch)
@@ -122,7 +122,7 @@ class _SourceIntakes:
         return tuple(taken for taken in self.intakes.entries if taken.source == source.id)
 
 
-def view_news(at: PipelineStore, last_told: FindLastEvent) -> Publication:
+def view_news(store: PipelineStore, last_told: FindLastEvent) -> Publication:
     """Return the views whose published rows differ from the rows of their last event. Empty before the first publish.
 
     Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
@@ -130,7 +130,7 @@ def view_news(at: PipelineStore, last_told: FindLastEvent) -> Publication:
 
     Cost: one call of `last_told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
     """
-    meta, version = at.meta, at.meta.read_latest()
+    meta, version = store.meta, store.meta.read_latest()
     epoch, held_views = version.published, published_sight(version).held
     views = (
         [r for r in version.catalog.relations_at(epoch) if r.kind is RelationKind.VIEW and r.name not in held_views]
@@ -142,7 +142,7 @@ def view_news(at: PipelineStore, last_told: FindLastEvent) -> Publication:
         return Publication(epoch, version.id, (), dict(held_views))
     created = {r.name: r.created for r in version.catalog.relations_at(epoch)}
     changed = changed_rows(meta, {view: at_ or max(0, created[view] - 1) for view, at_ in since.items()}, epoch)
-    record = read_record(meta.objects, epoch) if has_suites(at) else None
+    record = read_record(meta.objects, epoch) if has_suites(store) else None
     _, shown = around_publish(meta, epoch)
     return Publication(epoch, shown.id, tuple(published_views(record, since, changed)), dict(held_views))
 

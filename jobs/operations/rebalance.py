@@ -32,12 +32,12 @@ class PlannedRebalance:
         return self.rebalance.verdict is MoveVerdict.MOVE
 
 
-def measure_units(at: PipelineStore) -> tuple[UnitShare, ...]:
+def measure_units(store: PipelineStore) -> tuple[UnitShare, ...]:
     """Return the share and the load of each parallel unit."""
-    return upkeep.plan_rebalance(upkeep.measure_loads(at.meta)).before
+    return upkeep.plan_rebalance(upkeep.measure_loads(store.meta)).before
 
 
-def plan_moves(at: PipelineStore, units: int | None, target: float | None, approved: str | None) -> PlannedRebalance:
+def plan_moves(store: PipelineStore, units: int | None, target: float | None, approved: str | None) -> PlannedRebalance:
     """Plan moves: to another number of units, or away from units that carry more than `target` times the mean.
 
     Args:
@@ -46,40 +46,40 @@ def plan_moves(at: PipelineStore, units: int | None, target: float | None, appro
 
     Raises: SettingError; OtherMovesError.
     """
-    measured = upkeep.measure_loads(at.meta)
-    plan = upkeep.plan_rebalance(measured, units, at.pipeline.rebalance.target if target is None else target)
+    measured = upkeep.measure_loads(store.meta)
+    plan = upkeep.plan_rebalance(measured, units, store.pipeline.rebalance.target if target is None else target)
     if approved:
         upkeep.require_approved(plan, approved)
-    return PlannedRebalance(plan, upkeep.cause_of(at.meta, measured, plan))
+    return PlannedRebalance(plan, upkeep.cause_of(store.meta, measured, plan))
 
 
-def require_units_of_file(at: PipelineStore, units: int | None) -> None:
+def require_units_of_file(store: PipelineStore, units: int | None) -> None:
     """Raises UnitsInFileError if pipeline.toml sets another number of units."""
-    upkeep.require_units_of_file(at.pipeline, units)
+    upkeep.require_units_of_file(store.pipeline, units)
 
 
-def move_objection(at: PipelineStore, units: int | None) -> str | None:
+def move_objection(store: PipelineStore, units: int | None) -> str | None:
     """Return why a move to this number of units would be refused; None if it would not be."""
     try:
-        require_units_of_file(at, units)
+        require_units_of_file(store, units)
     except UnitsInFileError as err:
         return str(err)
     return None
 
 
-def commit_mapping(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:
+def commit_mapping(store: PipelineStore, rebalance: Rebalance) -> HummockVersion:
     """Commit a plan's mapping. No effect if it is already in force.
 
     Raises: LostRaceError if another mapping was committed in between; UnitsInFileError if pipeline.toml now sets
         another number of units.
     """
-    require_units_of_file(at, None if rebalance.target is not None else rebalance.planned.unit_count)
-    return upkeep.move_vnodes(at.meta, rebalance)
+    require_units_of_file(store, None if rebalance.target is not None else rebalance.planned.unit_count)
+    return upkeep.move_vnodes(store.meta, rebalance)
 
 
-def verify_mapping(at: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
+def verify_mapping(store: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
     """Check that the plan's mapping is in force and that each SST's index can be read, and return the new shares.
 
     Raises: OtherMappingError; MissingSstError, DamagedSstError.
     """
-    return upkeep.verify_rebalance(at.meta, rebalance)
+    return upkeep.verify_rebalance(store.meta, rebalance)

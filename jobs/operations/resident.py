@@ -149,7 +149,7 @@ def _has_ended(holder: TurnHolder) -> bool:
 
 
 def run_repeatedly(
-    at: PipelineStore, every_s: float, stop: Event, run: Callable[[LevelRunner], object], progress: Progress
+    store: PipelineStore, every_s: float, stop: Event, run: Callable[[LevelRunner], object], progress: Progress
 ) -> None:
     """Call `run` every `every_s` seconds until `stop` is set, while this process has the turn.
 
@@ -163,10 +163,10 @@ def run_repeatedly(
 
     Raises: errors that are no TussockError, such as a full disk.
     """
-    turn = Turn(at.meta.objects, at.meta.writer, progress)
+    turn = Turn(store.meta.objects, store.meta.writer, progress)
     while turn.wait(stop, every_s):
-        with turn.keep_turn(), runner_of(at, Where.AS_SET, "epochs", progress) as runner:
-            _run_turn(turn, every_s, stop, lambda: run(runner), progress, _Leftovers(at.meta))
+        with turn.keep_turn(), runner_of(store, Where.AS_SET, "epochs", progress) as runner:
+            _run_turn(turn, every_s, stop, lambda: run(runner), progress, _Leftovers(store.meta))
 
 
 class _Leftovers:

@@ -9,7 +9,7 @@ import msgspec
 from tussock.jobs.barriers.release import release_taken_input
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.run_record import recorded_run
-from tussock.jobs.operations.epochs import RunResult, pace_of, wish_of
+from tussock.jobs.operations.epochs import RunResult, input_request_of, pace_of
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sources.base import Restated
@@ -32,26 +32,26 @@ class Begun:
     resumed: int | None = None
 
 
-def preview_restatement(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
+def preview_restatement(store: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
     """Return the changes that restating a source would make. Changes nothing. Raises as Restating."""
-    return Restating(at.meta, source, restated, run, pace_of(at))
+    return Restating(store.meta, source, restated, run, pace_of(store))
 
 
-def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
+def count_rows(store: PipelineStore, restating: Restating) -> tuple[int, int]:
     """Return the number of removed and of added rows. Starts Spark if only Spark reads the files. Cost: reads them."""
     with ExitStack() as stack:
-        return restating.count_rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
+        return restating.count_rows(lambda: stack.enter_context(spark_of(store.pipeline, "restate")))
 
 
-def restate_source(at: PipelineStore, restating: Restating, progress: Progress) -> RunResult:
+def restate_source(store: PipelineStore, restating: Restating, progress: Progress) -> RunResult:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
-    whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
+    whole = msgspec.structs.replace(store.pipeline.epoch, max_bytes=None, units=None)
     what = f"restate {restating.restatement.source}"
-    with recorded_run(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
+    with recorded_run(store.meta, what), runner_of(store, Where.AS_SET, "restate", progress) as runner:
         restating.begin_restating()
-        done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
-    release_taken_input(at.meta)
-    return RunResult(() if done is None else (done,), at.meta.read_latest().epoch)
+        done = next_epoch(runner, store.meta, input_request_of(store, None), whole, progress)
+    release_taken_input(store.meta)
+    return RunResult(() if done is None else (done,), store.meta.read_latest().epoch)
 
 
 def restated_of_form(files: str, interval: Interval | None) -> Restated:
@@ -67,15 +67,15 @@ def restated_of_form(files: str, interval: Interval | None) -> Restated:
     return Restated(first, interval=None if first else interval, more=tuple(more))
 
 
-def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
+def begin_restatement(store: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
     """Put the barrier of a restatement in force, for the epoch job. No effect if this run's barrier is already open.
 
     Raises: EpochUnderWayError if another run's barrier is open; CannotRestateError; UnknownRelationError.
     """
-    if (barrier := at.meta.open_barrier()) is not None and barrier.run == run:
+    if (barrier := store.meta.open_barrier()) is not None and barrier.run == run:
         return Begun(None, barrier.epoch)
     if not restated.items and restated.interval is None:
         raise CannotRestateError(source, "neither a file nor an interval is given")
-    restating = preview_restatement(at, source, restated, run)
+    restating = preview_restatement(store, source, restated, run)
     restating.begin_restating()
     return Begun(restating.restatement)

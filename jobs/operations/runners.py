@@ -28,7 +28,7 @@ class Where(Enum):
 
 
 @contextmanager
-def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress) -> Iterator[LevelRunner]:
+def runner_of(store: PipelineStore, where: Where, what: str, progress: Progress) -> Iterator[LevelRunner]:
     """Yield the runner of a run, and stop Spark at the end if the runner started it.
 
     Args:
@@ -36,8 +36,8 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress) ->
 
     With `HERE` and `SMALL_HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
-    workers = at.pipeline.epoch.workers or count_cores()
-    policy = FlushPolicy(memory=at.pipeline.epoch.memory)
+    workers = store.pipeline.epoch.workers or count_cores()
+    policy = FlushPolicy(memory=store.pipeline.epoch.memory)
     if where in (Where.HERE, Where.SMALL_HERE):
         yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, policy, workers)
         return
@@ -46,10 +46,10 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress) ->
         def on_spark() -> LevelRunner:
             from tussock.jobs.driver.spark_runner import SparkRunner
 
-            return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)), policy)
+            return SparkRunner(stack.enter_context(spark_of(store.pipeline, what)), policy)
 
-        if where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO:
-            has_machines = not is_local_master(at.pipeline.spark.get("spark.master", "local"))
+        if where is Where.AS_SET and store.pipeline.epoch.runner is Runner.AUTO:
+            has_machines = not is_local_master(store.pipeline.spark.get("spark.master", "local"))
             yield AutoRunner(on_spark, lambda: has_machines, policy, workers, progress)
         else:
             if where is Where.AS_SET:

@@ -65,9 +65,9 @@ def open_at_home(pipeline: Pipeline) -> PipelineStore:
     Raises CopiedStoreError for a copied store, because its tables and events belong to the original, and as
     `open_pipeline`.
     """
-    at = open_pipeline(pipeline)
-    home_of(at.meta.objects)
-    return at
+    store = open_pipeline(pipeline)
+    home_of(store.meta.objects)
+    return store
 
 
 def open_branch(parent: PipelineStore, name: str) -> PipelineStore:

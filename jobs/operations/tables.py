@@ -43,7 +43,7 @@ class UnknownSinkError(InputError):
 
 
 def publish_tables(
-    at: PipelineStore, epoch: int | None, progress: Progress = no_progress, sink: str | None = None
+    store: PipelineStore, epoch: int | None, progress: Progress = no_progress, sink: str | None = None
 ) -> tuple[publication.PublishedTable, ...]:
     """Update the tables of all sinks, or of one, to a published epoch. A table with a later epoch is not changed.
 
@@ -52,52 +52,52 @@ def publish_tables(
 
     Raises: PipelineError if the pipeline has no `[publish]`; UnknownSinkError; as `publish_sinks`.
     """
-    chosen = sinks_of(at, sink)
-    with _spark_for(at, chosen) as spark:
-        return everywhere.publish_sinks(at.meta, at.pipeline.publish, chosen, epoch, progress, spark)
+    chosen = sinks_of(store, sink)
+    with _spark_for(store, chosen) as spark:
+        return everywhere.publish_sinks(store.meta, store.pipeline.publish, chosen, epoch, progress, spark)
 
 
-def tidy_tables(at: PipelineStore, progress: Progress = no_progress, sink: str | None = None) -> None:
+def tidy_tables(store: PipelineStore, progress: Progress = no_progress, sink: str | None = None) -> None:
     """Run the upkeep of all sinks, or of one. Raises as `publish_tables`."""
-    chosen = sinks_of(at, sink)
-    with _spark_for(at, chosen) as spark:
-        everywhere.tidy_sinks(at.meta, chosen, at.clock_ms(), progress, spark)
+    chosen = sinks_of(store, sink)
+    with _spark_for(store, chosen) as spark:
+        everywhere.tidy_sinks(store.meta, chosen, store.clock_ms(), progress, spark)
 
 
 @contextmanager
-def read_published(at: PipelineStore, sink: str, relation: str) -> "Iterator[pa.RecordBatchReader]":
+def read_published(store: PipelineStore, sink: str, relation: str) -> "Iterator[pa.RecordBatchReader]":
     """Yield a relation's rows from a sink, at the epoch that the sink has.
 
     Raises: UnknownSinkError, UnreadableSinkError, UnknownPublishedError, and the errors of the sink's kind.
     """
-    (settings,) = sinks_of(at, sink)
-    version = at.meta.read_latest()
+    (settings,) = sinks_of(store, sink)
+    version = store.meta.read_latest()
     relations, _ = publication.chosen_relations(version, published_sight(version), settings)
     known = {one.name: one for one in relations}
     if relation.lower() not in known:
         raise publication.UnknownPublishedError(relation, tuple(known))
-    home = home_of(at.meta.objects)
-    with open_place(settings, Publisher(at.meta, home, lambda _: "")) as place:
+    home = home_of(store.meta.objects)
+    with open_place(settings, Publisher(store.meta, home, lambda _: "")) as place:
         yield place.sink_of(outline_of(known[relation.lower()], home)).read_rows()
 
 
-def check_published(at: PipelineStore) -> "tuple[TableCheck, ...]":
+def check_published(store: PipelineStore) -> "tuple[TableCheck, ...]":
     """Compare the tables of all sinks with the store. Raises as `publish_tables`."""
     from tussock.jobs.sinks.check import check_tables
 
-    return tuple(check for settings in sinks_of(at, None) for check in check_tables(at.meta, settings))
+    return tuple(check for settings in sinks_of(store, None) for check in check_tables(store.meta, settings))
 
 
-def sinks_of(at: PipelineStore, name: str | None) -> Sequence[PublishSettings]:
+def sinks_of(store: PipelineStore, name: str | None) -> Sequence[PublishSettings]:
     """Return all sinks of the pipeline, or the one of this name.
 
     Raises: PipelineError, UnknownSinkError; BranchWritesOutsideError, because the tables are those of the parent.
     """
-    if at.pipeline.branch:
-        raise BranchWritesOutsideError(at.pipeline.branch)
-    if not (sinks := at.pipeline.publish):
+    if store.pipeline.branch:
+        raise BranchWritesOutsideError(store.pipeline.branch)
+    if not (sinks := store.pipeline.publish):
         raise PipelineError(
-            str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"
+            str(store.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"
         )
     if name is None:
         return sinks
@@ -107,7 +107,7 @@ def sinks_of(at: PipelineStore, name: str | None) -> Sequence[PublishSettings]:
 
 
 @contextmanager
-def _spark_for(at: PipelineStore, sinks: Sequence[PublishSettings]) -> "Iterator[SparkSession | None]":
+def _spark_for(store: PipelineStore, sinks: Sequence[PublishSettings]) -> "Iterator[SparkSession | None]":
     """Yield a Spark application that runs during the block, or None if no sink needs it."""
     if not any(map(writes_with_spark, sinks)):
         yield None
@@ -115,18 +115,18 @@ def _spark_for(at: PipelineStore, sinks: Sequence[PublishSettings]) -> "Iterator
     from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 
     require_delta_release()
-    with jvm_errors_as_ours(), spark_of(at.pipeline, "publish", with_delta(at.pipeline.spark)) as spark:
+    with jvm_errors_as_ours(), spark_of(store.pipeline, "publish", with_delta(store.pipeline.spark)) as spark:
         yield spark
 
 
-def tables_at(at: PipelineStore, sink: PublishSettings, epoch: int) -> Mapping[str, TableState]:
+def tables_at(store: PipelineStore, sink: PublishSettings, epoch: int) -> Mapping[str, TableState]:
     """Return a sink's tables at `epoch` by relation; empty if the epoch was not published to the sink. One GET."""
-    manifest = read_manifest(ledger_of(sink, at.meta.objects, recorded_home(at.meta.objects)), epoch)
+    manifest = read_manifest(ledger_of(sink, store.meta.objects, recorded_home(store.meta.objects)), epoch)
     return {} if manifest is None else manifest.tables
 
 
 def tables_published(
-    at: PipelineStore, sink: PublishSettings, reported: Callable[[str], int]
+    store: PipelineStore, sink: PublishSettings, reported: Callable[[str], int]
 ) -> tuple[int, dict[str, TableState]]:
     """Return the published epoch and the tables of a sink that changed since their last report.
 
@@ -137,12 +137,12 @@ def tables_published(
 
     Cost: two GETs, and a HEAD per table.
     """
-    epoch = at.meta.read_latest().published
+    epoch = store.meta.read_latest().published
     tables: dict[str, TableState] = {}
-    for relation, state in tables_at(at, sink, epoch).items():
+    for relation, state in tables_at(store, sink, epoch).items():
         known = reported(relation)
         if int(state.written) > known or not (
-            known == 0 or at.meta.has_epoch(known)
+            known == 0 or store.meta.has_epoch(known)
         ):  # a restored store lacks the epochs after its backup
             tables[relation] = state
     return epoch, tables

@@ -12,14 +12,14 @@ from tussock.statestore.progress import Progress
 
 
 def undo_epochs(
-    at: PipelineStore, to: int, *, keeps_input: bool | None, run: Mapping[str, str], progress: Progress
+    store: PipelineStore, to: int, *, keeps_input: bool | None, run: Mapping[str, str], progress: Progress
 ) -> EpochSummary:
     """Return a store to epoch `to`, and publish the new epoch to readers and sinks, as far as its quality check passes.
 
     Arguments and errors: as `inject_undo` and `publish_newest`.
     """
-    barrier = inject_undo(at.meta, to, keeps_input=keeps_input, run=run)
-    progress(barrier_text(barrier, at.meta.read_latest().catalog))
-    summary = run_epoch(LocalRunner(), at.meta, barrier, progress)
-    publish_newest(at, progress)
+    barrier = inject_undo(store.meta, to, keeps_input=keeps_input, run=run)
+    progress(barrier_text(barrier, store.meta.read_latest().catalog))
+    summary = run_epoch(LocalRunner(), store.meta, barrier, progress)
+    publish_newest(store, progress)
     return summary

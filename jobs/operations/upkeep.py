@@ -22,48 +22,48 @@ class NoSuchPinError(InputError):
         return f"no pin is held by {self.holder!r}; `tussock pin list` lists all pins"
 
 
-def raise_floor(at: PipelineStore) -> HummockVersion:
+def raise_floor(store: PipelineStore) -> HummockVersion:
     """Apply the pipeline's retention: epochs below the floor become unreadable. The floor never goes back."""
-    vacuums.apply_retention(at.meta, at.pipeline.upkeep.retention)
-    return at.meta.read_latest()
+    vacuums.apply_retention(store.meta, store.pipeline.upkeep.retention)
+    return store.meta.read_latest()
 
 
-def vacuum_store(at: PipelineStore) -> VacuumResult:
+def vacuum_store(store: PipelineStore) -> VacuumResult:
     """Remove objects that no reader can need and no writer can commit. Does not raise the floor."""
-    _drop_locators(at)
-    return vacuums.sweep_store(at.meta)
+    _drop_locators(store)
+    return vacuums.sweep_store(store.meta)
 
 
 def clean_store(
-    at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
+    store: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
 ) -> VacuumResult:
     """Apply a retention, then vacuum; with `dry_run`, change nothing. Raises SettingError if nothing would be kept."""
     if not dry_run:
-        _drop_locators(at)
-    return vacuums.clean_store(at.meta, retention, dry_run=dry_run, progress=progress)
+        _drop_locators(store)
+    return vacuums.clean_store(store.meta, retention, dry_run=dry_run, progress=progress)
 
 
-def _drop_locators(at: PipelineStore) -> None:
+def _drop_locators(store: PipelineStore) -> None:
     """Remove the locators of sinks that the pipeline does not have any more. A store without a pipeline keeps all."""
-    if at.pipeline.name:
-        drop_locators(at.meta, at.pipeline.publish, at.clock_ms())
+    if store.pipeline.name:
+        drop_locators(store.meta, store.pipeline.publish, store.clock_ms())
 
 
-def measure_levels(at: PipelineStore) -> Amplification:
+def measure_levels(store: PipelineStore) -> Amplification:
     """Measure the levels and their read, space and write amplification."""
-    return measure_amplification(at.meta, CompactionOptions())
+    return measure_amplification(store.meta, CompactionOptions())
 
 
-def pin_epoch(at: PipelineStore, epoch: int | None, span_ms: int) -> Pin:
+def pin_epoch(store: PipelineStore, epoch: int | None, span_ms: int) -> Pin:
     """Keep an epoch (None: the published one) readable for `span_ms` milliseconds."""
-    return at.meta.pin_epoch(at.meta.read_latest().published if epoch is None else epoch, span_ms)
+    return store.meta.pin_epoch(store.meta.read_latest().published if epoch is None else epoch, span_ms)
 
 
-def remove_pins(at: PipelineStore, holder: str) -> int:
+def remove_pins(store: PipelineStore, holder: str) -> int:
     """Remove the pins of a holder and return their number. Raises NoSuchPinError."""
-    pins = [pin for pin in at.meta.all_pins() if pin.holder == holder]
+    pins = [pin for pin in store.meta.all_pins() if pin.holder == holder]
     if not pins:
         raise NoSuchPinError(holder)
     for one in pins:
-        at.meta.unpin(one)
+        store.meta.unpin(one)
     return len(pins)

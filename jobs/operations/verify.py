@@ -8,13 +8,13 @@ from tussock.statestore.progress import Progress
 
 
 def verify_views(
-    at: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
+    store: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
 ) -> Verification:
     """Verify views as `Session.verify` does, in a Spark application with the pipeline's settings."""
-    if not at.meta.read_latest().published:
+    if not store.meta.read_latest().published:
         raise NothingToVerifyError  # before Spark starts
     with (
-        spark_of(at.pipeline, "verify") as spark,
-        Session(at.pipeline.store, spark, create=False) as session,
+        spark_of(store.pipeline, "verify") as spark,
+        Session(store.pipeline.store, spark, create=False) as session,
     ):
         return session.verify(*views, percent=percent, epoch=epoch, repair=repair, progress=progress)

@@ -11,7 +11,7 @@ from tussock.jobs.logical.nodes import Column
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from tussock.jobs.schedule.lineage import Lineage, NamedColumn
-from tussock.jobs.schedule.schedule import Feed, Schedule, ScheduledFragment, make_schedule
+from tussock.jobs.schedule.schedule import InputOrigin, Schedule, ScheduledFragment, make_schedule
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
@@ -76,7 +76,7 @@ def _describe_spark_use(planned: Sequence[ScheduledFragment]) -> str:
         if (reason := _why_spark_reads(source)) is not None
     ]
     maybe = sorted(name for name, source in by_source.items() if _why_spark_reads(source) is None)
-    by_spark = [s for s in planned if any(_by_spark(feed) for feed in s.feeds)]
+    by_spark = [s for s in planned if any(_by_spark(origin) for origin in s.origins)]
     if by_spark:
         why.append(f"compute expressions of {', '.join(sorted({s.shown_name for s in by_spark}))}")
     stages = 1 + len({s.level for s in by_spark})
@@ -92,9 +92,9 @@ def _why_spark_reads(source: CreateSource) -> str | None:
     return "" if engine is None else engine.find_reason_for_spark(source)
 
 
-def _by_spark(feed: Feed) -> list[int]:
-    """The places of the expressions of a feed that Spark computes."""
-    return [place for place, e in enumerate(feed.want.project) if not isinstance(e, Column)]
+def _by_spark(origin: InputOrigin) -> list[int]:
+    """The places of the expressions of an input that Spark computes."""
+    return [place for place, e in enumerate(origin.needed.project) if not isinstance(e, Column)]
 
 
 def _describe_fragment(
@@ -107,8 +107,8 @@ def _describe_fragment(
         assert scheduled.source is not None
         output = _format_columns(lineage.output_columns(scheduled.id))
         return [*lines, f"    SourceScan {scheduled.source.statement.format} [{output}]"]
-    for number, (i, feed, columns) in enumerate(
-        zip(fragment.inputs, scheduled.feeds, lineage.input_columns(scheduled), strict=True)
+    for number, (i, origin, columns) in enumerate(
+        zip(fragment.inputs, scheduled.origins, lineage.input_columns(scheduled), strict=True)
     ):
         of = (
             ""
@@ -116,9 +116,9 @@ def _describe_fragment(
             else f" of {by_relation[i.relation_id].name}{'' if i.port is Port.ROWS else f', its {i.port}'}"
         )
         lines.append(
-            f"    in{number} <- fragment {feed.producer}{of}, {_format_dispatch(i)} [{_format_columns(columns)}]"
+            f"    in{number} <- fragment {origin.producer}{of}, {_format_dispatch(i)} [{_format_columns(columns)}]"
         )
-        if by_spark := [f"c{place} = {columns[place].name}" for place in _by_spark(feed)]:
+        if by_spark := [f"c{place} = {columns[place].name}" for place in _by_spark(origin)]:
             lines.append(f"      Spark computes {', '.join(by_spark)}")
             lines.append(
                 "      an epoch costs a run on Spark, and about 5 us per changed row to convert it for Spark and back"

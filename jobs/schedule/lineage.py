@@ -9,7 +9,7 @@ from tussock.jobs.executors.operator import ComputedColumn, Own, PassedColumn
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
-from tussock.jobs.schedule.schedule import Feed, ScheduledFragment
+from tussock.jobs.schedule.schedule import InputOrigin, ScheduledFragment
 from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.registry import plan_of_source
@@ -59,21 +59,21 @@ class Lineage:
 
     def input_columns(self, scheduled: ScheduledFragment) -> list[tuple[NamedColumn, ...]]:
         """The columns of each input of a fragment."""
-        return [self._columns_read(feed) for feed in scheduled.feeds]
+        return [self._columns_read(origin) for origin in scheduled.origins]
 
-    def columns_of_feed(self, feed: Feed) -> tuple[NamedColumn, ...]:
+    def columns_of_origin(self, origin: InputOrigin) -> tuple[NamedColumn, ...]:
         """The columns that a producer passes to an input."""
-        if feed.want.port is Port.CHANGES:
-            leaf = self._fragments[feed.producer]
+        if origin.needed.port is Port.CHANGES:
+            leaf = self._fragments[origin.producer]
             assert leaf.source is not None
             names = (*self._names[leaf.relation_id], *plan_of_source(leaf.source.statement).change_names)
             own = tuple(map(NamedColumn, names))
-            return tuple(own[c] for c in feed.want.columns)
-        if feed.want.port is Port.TRUNCATIONS:
-            return tuple(map(NamedColumn, self._truncation_names(self._fragments[feed.producer])))
-        if feed.want.port is not Port.ROWS:
-            return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
-        return tuple(self.output_columns(feed.producer)[c] for c in feed.want.columns)
+            return tuple(own[c] for c in origin.needed.columns)
+        if origin.needed.port is Port.TRUNCATIONS:
+            return tuple(map(NamedColumn, self._truncation_names(self._fragments[origin.producer])))
+        if origin.needed.port is not Port.ROWS:
+            return tuple(NamedColumn(FIELDS[origin.needed.port][c].name) for c in origin.needed.columns)
+        return tuple(self.output_columns(origin.producer)[c] for c in origin.needed.columns)
 
     def _truncation_names(self, leaf: ScheduledFragment) -> tuple[str, ...]:
         assert leaf.source is not None
@@ -81,15 +81,15 @@ class Lineage:
         plan = plan_of_source(leaf.source.statement)
         return (*(names[c] for c in plan.scope), *plan.truncation_names)
 
-    def _columns_read(self, feed: Feed) -> tuple[NamedColumn, ...]:
-        handed = self.columns_of_feed(feed)
-        if not feed.want.project:
+    def _columns_read(self, origin: InputOrigin) -> tuple[NamedColumn, ...]:
+        handed = self.columns_of_origin(origin)
+        if not origin.needed.project:
             return handed
         return tuple(
             handed[e.index]
             if isinstance(e, Column)
             else NamedColumn(in_names(expression_text(e), handed), computed=True)
-            for e in feed.want.project
+            for e in origin.needed.project
         )
 
     def operator_columns(self, scheduled: ScheduledFragment) -> list[tuple[NamedColumn, ...]]:

@@ -2,7 +2,7 @@
 
 The level of a fragment is 1 + the highest level that it reads through an exchange. A forward input stays on its
 producer's level. Leaves (sources and tables) and fragments chained to them run one level before their first reader,
-so that their chunks pass through no unnecessary level. All readers of a producer with the same `Want` share one
+so that their chunks pass through no unnecessary level. All readers of a producer with the same `NeededOutput` share one
 exchange.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this
@@ -59,8 +59,8 @@ class ReplacedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """The part of a producer's output that a reader needs. Readers with equal wants share one exchange."""
+class NeededOutput:
+    """The part of a producer's output that a reader needs. Readers with equal needs share one exchange."""
 
     columns: tuple[int, ...]
     dispatch: Dispatch
@@ -83,17 +83,17 @@ class Exchange:
     """Columns of a producer's output for readers, and how the rows reach their units."""
 
     index: int  # unique per producer; the `input` of its cells
-    want: Want
+    needed: NeededOutput
     last_level: int  # of its deepest reader; levels before that pass it through
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class InputOrigin:
     """The origin of one input of a fragment: a producer and its exchange (None: forward, on this unit and level)."""
 
     producer: int
     exchange: int | None
-    want: Want
+    needed: NeededOutput
     types: tuple[str, ...]
 
 
@@ -126,7 +126,7 @@ class ScheduledFragment:
     source: Source | None
     fragment: Fragment | None  # None: a source leaf
     tables: tuple[TableSchema, ...]
-    feeds: tuple[Feed, ...]
+    origins: tuple[InputOrigin, ...]
     exchanges: tuple[Exchange, ...]
     parts: tuple[SnapshotPart, ...]  # that readers need in addition to the changes
     snapshot_table: TableSchema | None  # the stored rows, if a reader needs them
@@ -369,8 +369,8 @@ def _chain_of(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[in
 
 
 def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
-    exchanges: dict[int, dict[Want, Exchange]] = {}
-    feeds: dict[int, list[Feed]] = {}
+    exchanges: dict[int, dict[NeededOutput, Exchange]] = {}
+    origins: dict[int, list[InputOrigin]] = {}
     parts: dict[int, set[SnapshotPart]] = {}  # by producer
     take_back: set[int] = set()  # producers that must send deleted rows even without input
     for index, entry in enumerate(entries):
@@ -383,14 +383,16 @@ def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
                 parts.setdefault(producer, set()).add(part)
             if replaced is not None:
                 take_back.add(producer)
-            want = Want(columns, i.dispatch, i.keys, part, i.project, replaced, i.port)
+            needed = NeededOutput(columns, i.dispatch, i.keys, part, i.project, replaced, i.port)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                same = known.get(want)
+                same = known.get(needed)
                 number = len(known) if same is None else same.index
-                known[want] = Exchange(number, want, entry.level if same is None else max(entry.level, same.last_level))
-            feeds.setdefault(index, []).append(Feed(producer, number, want, i.types))
+                known[needed] = Exchange(
+                    number, needed, entry.level if same is None else max(entry.level, same.last_level)
+                )
+            origins.setdefault(index, []).append(InputOrigin(producer, number, needed, i.types))
     levels: list[list[ScheduledFragment]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation
@@ -408,7 +410,7 @@ def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
                 source=entry.source,
                 fragment=entry.fragment,
                 tables=relation.state_tables,
-                feeds=tuple(feeds.get(index, ())),
+                origins=tuple(origins.get(index, ())),
                 exchanges=tuple(exchanges.get(index, {}).values()),
                 parts=tuple(sorted(parts.get(index, ()))),
                 snapshot_table=stored,

@@ -47,8 +47,8 @@ def _run_list(chosen: argparse.Namespace) -> None:
 
     choose_pipeline(chosen, chosen.name)
     _leave_branch(chosen)
-    at = open_chosen(chosen)
-    print(branches_text(branches_of(at), at.pipeline.prices))
+    store = open_chosen(chosen)
+    print(branches_text(branches_of(store), store.pipeline.prices))
 
 
 def _run_merge(chosen: argparse.Namespace) -> None:

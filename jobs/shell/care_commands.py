@@ -181,12 +181,12 @@ def _run_rebalance(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import rebalance
     from tussock.jobs.texts.rebalance import rebalance_text
 
-    at = open_chosen(chosen)
+    store = open_chosen(chosen)
     if not chosen.plan:
-        rebalance.require_units_of_file(at, chosen.units)
-    planned = rebalance.plan_moves(at, chosen.units, chosen.target, chosen.approved)
+        rebalance.require_units_of_file(store, chosen.units)
+    planned = rebalance.plan_moves(store, chosen.units, chosen.target, chosen.approved)
     print(rebalance_text(planned.rebalance, planned.cause))
-    if chosen.plan and (objection := rebalance.move_objection(at, chosen.units)) is not None:
+    if chosen.plan and (objection := rebalance.move_objection(store, chosen.units)) is not None:
         print(f"without --plan, this command refuses: {objection}")
         return
     if not planned.moves:
@@ -194,7 +194,7 @@ def _run_rebalance(chosen: argparse.Namespace) -> None:
     if chosen.plan:
         print("nothing was changed")
         return
-    version = rebalance.commit_mapping(at, planned.rebalance)
+    version = rebalance.commit_mapping(store, planned.rebalance)
     print(f"version {version.id} has mapping {version.mapping.id}; new barriers use it")
 
 

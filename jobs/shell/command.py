@@ -359,14 +359,14 @@ def publish_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sink", metavar="NAME", help="only this sink of [[publish]] (default: all)")
 
 
-def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
+def publish(store: "PipelineStore", chosen: argparse.Namespace) -> bool:
     """Run `tussock publish` or its Spark job. Return whether a table moved to another epoch."""
     from tussock.jobs.operations.tables import publish_tables, tidy_tables
 
     if chosen.tidy:
-        tidy_tables(at, say, chosen.sink)
+        tidy_tables(store, say, chosen.sink)
         return False
-    return bool(publish_tables(at, chosen.epoch, say, chosen.sink))
+    return bool(publish_tables(store, chosen.epoch, say, chosen.sink))
 
 
 def compact_arguments(parser: argparse.ArgumentParser) -> None:
@@ -392,37 +392,37 @@ def vacuum_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool = False) -> None:
+def compact(store: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool = False) -> None:
     """Run `tussock compact` or its Spark job: run the tasks that are due, or only print them."""
     from tussock.jobs.operations import compaction, upkeep
     from tussock.jobs.texts.upkeep import amplification_text, compacted_text, due_text
 
     if chosen.dry_run:
-        print(due_text(compaction.due_picks(at, full=chosen.full)))
+        print(due_text(compaction.due_picks(store, full=chosen.full)))
     else:
-        print(compacted_text(compaction.compact(at, full=chosen.full, on_spark=on_spark, progress=say)))
-    print(amplification_text(upkeep.measure_levels(at)))
+        print(compacted_text(compaction.compact(store, full=chosen.full, on_spark=on_spark, progress=say)))
+    print(amplification_text(upkeep.measure_levels(store)))
 
 
-def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
+def vacuum(store: "PipelineStore", chosen: argparse.Namespace) -> None:
     """Run `tussock vacuum` or its Spark job."""
     from tussock.jobs.operations.upkeep import clean_store
     from tussock.jobs.texts.upkeep import cleaning_text
 
     done = clean_store(
-        at,
-        _chosen_retention(at, chosen),
+        store,
+        _chosen_retention(store, chosen),
         dry_run=chosen.dry_run,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(cleaning_text(done, names=chosen.dry_run))
 
 
-def _chosen_retention(at: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
+def _chosen_retention(store: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
     """Return the pipeline's retention, overridden by the options that are given."""
     from tussock.jobs.settings.retention import Retention, duration_ms
 
-    usual = at.pipeline.upkeep.retention
+    usual = store.pipeline.upkeep.retention
     return Retention(
         usual.keep_epochs if chosen.keep_epochs is None else chosen.keep_epochs,
         usual.keep_ms if chosen.keep is None else duration_ms(chosen.keep),

@@ -225,26 +225,28 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 def _run_epoch(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.epochs import (
         Where,
+        input_request_of,
         interval_of,
         recorded_to_its_end,
         require_all_taken_in,
         require_arrived,
         run_pipeline_epochs,
-        wish_of,
     )
 
-    at = open_chosen(chosen)
-    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
+    store = open_chosen(chosen)
+    interval = None if chosen.interval is None else interval_of(store, *chosen.interval)
 
     def run_epochs(runner: "LevelRunner | None" = None) -> "tuple[RunResult, bool]":
         """Run and publish all waiting input; return what ran, and whether readers see something new."""
-        with recorded_to_its_end(at, "epoch"):
-            done = run_pipeline_epochs(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
+        with recorded_to_its_end(store, "epoch"):
+            done = run_pipeline_epochs(
+                store, input_request_of(store, interval, chosen.moment), Where.AS_SET, say, runner=runner
+            )
             checks = [
-                lambda: require_all_taken_in(at, done.summaries, interval),
-                lambda: require_arrived(at, interval),
+                lambda: require_all_taken_in(store, done.summaries, interval),
+                lambda: require_arrived(store, interval),
             ]
-            return done, _release(at, done, chosen, checks)
+            return done, _release(store, done, chosen, checks)
 
     if chosen.every is None:
         done, has_news = run_epochs()
@@ -255,7 +257,7 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
 
     say(f"epochs every {chosen.every / 1000:g} s; SIGINT or SIGTERM ends them after the current one")
     with stop_on_signals() as stop:
-        run_repeatedly(at, chosen.every / 1000, stop, run_epochs, lambda line: say(to_run(chosen, line)))
+        run_repeatedly(store, chosen.every / 1000, stop, run_epochs, lambda line: say(to_run(chosen, line)))
     say("ended; the next start continues")
 
 
@@ -281,7 +283,7 @@ def stop_on_signals() -> "Iterator[Event]":
 
 
 def _release(
-    at: "PipelineStore", done: "RunResult", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
+    store: "PipelineStore", done: "RunResult", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
 ) -> bool:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
@@ -313,11 +315,11 @@ def _release(
                 yield err
 
     try:
-        published = None if chosen.hold else publish_newest(at, say, unchecked=unchecked)
+        published = None if chosen.hold else publish_newest(store, say, unchecked=unchecked)
     except InputError as failed:
         for err in undone_reasons(str(failed)):
             failed.add_note(str(err))
-        version = at.meta.read_latest()
+        version = store.meta.read_latest()
         if version.published < version.epoch and not isinstance(failed, QualityCheckError):
             failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
@@ -380,8 +382,8 @@ def _run_restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.sources.listing import absolute_path
     from tussock.jobs.texts.restatement import restatement_lines
 
-    at = open_chosen(chosen)
-    interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
+    store = open_chosen(chosen)
+    interval = None if chosen.interval is None else interval_of(store, *chosen.interval)
     if not chosen.file and (chosen.with_ or chosen.gone):
         raise CannotRestateError(
             chosen.source, "--with and --gone require --file: they describe how to replace that file"
@@ -392,7 +394,7 @@ def _run_restate(chosen: argparse.Namespace) -> None:
     asked += [f"with={by}"] if by else []
     asked += ["--options"] if chosen.options else ["--all"] if chosen.all else []
     restating = restate.preview_restatement(
-        at,
+        store,
         chosen.source,
         Restated("".join(items[:1]), by, chosen.gone, interval, chosen.options, tuple(items[1:])),
         {"command": " ".join(asked)},
@@ -402,13 +404,13 @@ def _run_restate(chosen: argparse.Namespace) -> None:
     if not restating.restatement:
         return
     if chosen.plan:
-        goes, comes = restate.count_rows(at, restating)
+        goes, comes = restate.count_rows(store, restating)
         print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
-    with recorded_to_its_end(at, f"restate {chosen.source}"):
-        done = restate.restate_source(at, restating, say)
+    with recorded_to_its_end(store, f"restate {chosen.source}"):
+        done = restate.restate_source(store, restating, say)
         # A held source is no concern of this command, which takes no new files.
-        if not _release(at, done, chosen, [lambda: require_no_view_paused(at, done.summaries)]):
+        if not _release(store, done, chosen, [lambda: require_no_view_paused(store, done.summaries)]):
             _say_no_input(chosen, done)
 
 

@@ -13,18 +13,18 @@ def _check(chosen: argparse.Namespace) -> int:
     from tussock.jobs.quality.record import failure_lines, record_lines
     from tussock.jobs.settings.pipeline import FILE
 
-    at = open_pipeline(named_pipeline(chosen))
+    store = open_pipeline(named_pipeline(chosen))
     if chosen.propose is not None:
-        file = propose(at, chosen.propose)
+        file = propose(store, chosen.propose)
         print(f"wrote {file}:\n{text_of(file)}", end="")
-        if at.pipeline.quality is None:
-            print(f'To run it, add to {at.pipeline.folder / FILE}:\n[quality]\nfolder = "quality"')
+        if store.pipeline.quality is None:
+            print(f'To run it, add to {store.pipeline.folder / FILE}:\n[quality]\nfolder = "quality"')
         return 0
 
     def costs(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    record = check(at, chosen.views, chosen.epoch, costs)
+    record = check(store, chosen.views, chosen.epoch, costs)
     for line in (*record_lines(record), *failure_lines(record)):
         print(line)
     print(f"epoch {record.epoch}: {record.verdict.value}")

@@ -34,8 +34,8 @@ def _run_status(chosen: argparse.Namespace) -> int:
         return _all_pipelines(chosen)
     now = time_of_ms(clock_ms())
     try:
-        at = open_chosen(chosen)
-        status = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
+        store = open_chosen(chosen)
+        status = status_of(store.pipeline, store.meta, now, last=chosen.last, everything=chosen.everything)
     except (
         PipelineError,
         DamagedError,

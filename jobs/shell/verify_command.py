@@ -20,12 +20,12 @@ def _run_verify(chosen: argparse.Namespace) -> int:
     from tussock.jobs.operations.verify import verify_views
     from tussock.jobs.texts.verification import verification_text
 
-    at = open_chosen(chosen)
+    store = open_chosen(chosen)
     if chosen.published:
         _require_alone(chosen)
-        return _verify_published(at)
+        return _verify_published(store)
     verification = verify_views(
-        at,
+        store,
         *chosen.views,
         percent=chosen.sample,
         epoch=chosen.epoch,
@@ -49,11 +49,11 @@ def _require_alone(chosen: argparse.Namespace) -> None:
         raise ContradictingOptionsError("--published", other, "Omit one of them: all published tables are compared.")
 
 
-def _verify_published(at: "PipelineStore") -> int:
+def _verify_published(store: "PipelineStore") -> int:
     """Compare the published tables with the store."""
     from tussock.jobs.operations.tables import check_published
 
-    checks = check_published(at)
+    checks = check_published(store)
     for check in checks:
         result = check.objection or ("equal" if check.compared else "its rows cannot be read back")
         print(f"{check.sink}: {check.relation}: {result}")

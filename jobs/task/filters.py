@@ -25,14 +25,14 @@ def filters_of(level: Iterable[ScheduledFragment]) -> Filters:
     """
     filters = Filters()
     for scheduled in level:
-        for place, feed in enumerate(scheduled.feeds):
-            if feed.exchange is not None or not feed.want.is_changes:
+        for place, origin in enumerate(scheduled.origins):
+            if origin.exchange is not None or not origin.needed.is_changes:
                 continue
             assert scheduled.fragment is not None
             if (condition := _condition_of(scheduled.fragment, place)) is not None:
-                over = over_columns(condition, feed.want.columns)
+                over = over_columns(condition, origin.needed.columns)
                 filters.of[scheduled.id, place] = over
-                filters.on.setdefault(feed.producer, []).append(over)
+                filters.on.setdefault(origin.producer, []).append(over)
     return filters
 
 

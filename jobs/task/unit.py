@@ -35,7 +35,7 @@ from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install_functions
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Fragment
-from tussock.jobs.schedule.schedule import ScheduledFragment, SnapshotPart, Want
+from tussock.jobs.schedule.schedule import NeededOutput, ScheduledFragment, SnapshotPart
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.keyed import is_keyed, records_of, takes_whole_deliveries
@@ -142,7 +142,9 @@ class Unit:
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
         self.sealing = LevelSealer(self.task, self.number)
-        self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
+        self.readers = Counter(
+            (f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.origins
+        )
         version = decoded_version(self.task.version)
         self.store = HummockStore(
             opened_objects(self.task.store_uri),
@@ -193,10 +195,10 @@ class Unit:
             if (sealed := table.seal_changes()) is not None:
                 yield from self._keep_sealed(sealed)
         for exchange in scheduled.exchanges:
-            want = exchange.want
-            chunk = self._part_for_reader(output, want)
+            needed = exchange.needed
+            chunk = self._part_for_reader(output, needed)
             units = np.asarray(self.task.unit_of_vnode)
-            if want.project:
+            if needed.project:
                 step = next(
                     s
                     for s in steps_behind(self.task.schedule, self.level)
@@ -206,8 +208,8 @@ class Unit:
                 continue
             pieces = (
                 broadcast_chunk(chunk, units)
-                if want.dispatch is Dispatch.BROADCAST
-                else split_by_unit(chunk, want.keys, units)
+                if needed.dispatch is Dispatch.BROADCAST
+                else split_by_unit(chunk, needed.keys, units)
             )
             for unit, cell in encode_parts(pieces, count_bytes(chunk)):
                 yield make_cells(unit, Address.of_exchange(scheduled.id, exchange.index), [cell])
@@ -243,7 +245,7 @@ class Unit:
         """The input of a fragment without a source. None if it has no work on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
-        inputs = [self._input_chunk(scheduled, place) for place in range(len(scheduled.feeds))]
+        inputs = [self._input_chunk(scheduled, place) for place in range(len(scheduled.origins))]
         entries = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.ENTRIES), [])
         idle = not entries and not any(i.num_rows for i in inputs) and self._exchange_with_parts(scheduled) is None
         if idle and not (scheduled.must_run and (not fragment.singleton or self.number == self.task.unit_of_vnode[0])):
@@ -287,9 +289,9 @@ class Unit:
 
     def _exchange_with_parts(self, scheduled: ScheduledFragment) -> Address | None:
         """The exchange of a fragment's first input, if rows of it were sent in parts."""
-        if self.parts is None or not scheduled.feeds or scheduled.feeds[0].exchange is None:
+        if self.parts is None or not scheduled.origins or scheduled.origins[0].exchange is None:
             return None
-        address = Address.of_exchange(scheduled.feeds[0].producer, scheduled.feeds[0].exchange)
+        address = Address.of_exchange(scheduled.origins[0].producer, scheduled.origins[0].exchange)
         return address if self.parts.has_parts(address) else None
 
     def _listing_deletes(self, scheduled: ScheduledFragment) -> tuple[str, ...]:
@@ -301,10 +303,10 @@ class Unit:
             one = open_.pop()
             if one.source is not None and reader_of(one.source.statement).lists_deletes:
                 names.append(one.source.statement.name)
-            for feed in one.feeds:
-                if feed.producer not in reached:
-                    reached.add(feed.producer)
-                    open_.append(by_id[feed.producer])
+            for origin in one.origins:
+                if origin.producer not in reached:
+                    reached.add(origin.producer)
+                    open_.append(by_id[origin.producer])
         return tuple(sorted(names))
 
     def _hottest_key(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
@@ -318,43 +320,45 @@ class Unit:
 
         It is empty if the input's only reader is a filter that surely keeps none of its rows.
         """
-        feed = scheduled.feeds[place]
-        self.readers[feed.producer, feed.exchange] -= 1
-        last = not self.readers[feed.producer, feed.exchange]
-        if feed.exchange is None:
-            output = self.outputs.pop(feed.producer, None) if last else self.outputs.get(feed.producer)
+        origin = scheduled.origins[place]
+        self.readers[origin.producer, origin.exchange] -= 1
+        last = not self.readers[origin.producer, origin.exchange]
+        if origin.exchange is None:
+            output = self.outputs.pop(origin.producer, None) if last else self.outputs.get(origin.producer)
             if output is None or self._keeps_none(output, scheduled, place):
-                return empty_chunk(feed.types)
-            return self._part_for_reader(output, feed.want)
-        address = Address.of_exchange(feed.producer, feed.exchange)
+                return empty_chunk(origin.types)
+            return self._part_for_reader(output, origin.needed)
+        address = Address.of_exchange(origin.producer, origin.exchange)
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
-        return decoded if (decoded := decode_tables(sorted(chunks))) is not None else empty_chunk(feed.types)
+        return decoded if (decoded := decode_tables(sorted(chunks))) is not None else empty_chunk(origin.types)
 
     def _keeps_none(self, output: _Output, scheduled: ScheduledFragment, place: int) -> bool:
         """Whether the filter that reads an input surely keeps no row of the producer's changes."""
-        feed, rows = scheduled.feeds[place], output.put.delta
-        if not feed.want.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
+        origin, rows = scheduled.origins[place], output.put.delta
+        if not origin.needed.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
             return False
         if self.filters is None:
             self.filters = filters_of(self.task.schedule.levels[self.level])
         if (condition := self.filters.of.get((scheduled.id, place))) is None:
             return False
         if output.seen is None:
-            output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[feed.producer])
+            output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[origin.producer])
         return output.seen.keeps_none(condition)
 
-    def _part_for_reader(self, output: _Output, want: Want) -> pa.Table:
+    def _part_for_reader(self, output: _Output, needed: NeededOutput) -> pa.Table:
         """The part of an output that a reader wants: changes, all rows, or the difference to a replaced relation."""
-        if want.port is not Port.ROWS:
-            return select_columns(output.fed[want.port], want.columns)
-        chunk = select_columns(output.put.delta if want.part is None else output.parts[want.part], want.columns)
-        if want.replaced is None:
+        if needed.port is not Port.ROWS:
+            return select_columns(output.fed[needed.port], needed.columns)
+        chunk = select_columns(output.put.delta if needed.part is None else output.parts[needed.part], needed.columns)
+        if needed.replaced is None:
             # Rows that differ only in columns that this reader does not read cancel each other out.
             return (
-                net_chunk(chunk) if want.is_changes and len(want.columns) < output.put.delta.num_columns - 1 else chunk
+                net_chunk(chunk)
+                if needed.is_changes and len(needed.columns) < output.put.delta.num_columns - 1
+                else chunk
             )
         return net_chunk(
-            pa.concat_tables([chunk, *self._scan_snapshot(want.replaced.table, want.replaced.columns, -1)])
+            pa.concat_tables([chunk, *self._scan_snapshot(needed.replaced.table, needed.replaced.columns, -1)])
         )
 
     @staticmethod
@@ -412,11 +416,11 @@ class Unit:
         assert scheduled.source is not None
         if not takes_whole_deliveries(scheduled.source.statement) or self.readers[scheduled.id, None]:
             return None
-        exchanges = [exchange for exchange in scheduled.exchanges if exchange.want.port is Port.CHANGES]
+        exchanges = [exchange for exchange in scheduled.exchanges if exchange.needed.port is Port.CHANGES]
         if len(exchanges) != 1:
             return None
-        want = exchanges[0].want
-        return VnodeParts(scheduled.id, exchanges[0].index, want.keys, np.asarray(self.task.unit_of_vnode))
+        needed = exchanges[0].needed
+        return VnodeParts(scheduled.id, exchanges[0].index, needed.keys, np.asarray(self.task.unit_of_vnode))
 
     def _read_parts(self, scheduled: ScheduledFragment, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
         """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""

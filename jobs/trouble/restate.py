@@ -14,7 +14,7 @@ import pyarrow as pa
 from tussock.jobs.barriers.barrier import BarrierPinner, PinnedSource, keeper_of, time_zones, with_first_files
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.epoch_plan import Base
-from tussock.jobs.barriers.moment import Pace, Wish, next_moment
+from tussock.jobs.barriers.moment import InputRequest, Pace, next_moment
 from tussock.jobs.barriers.taken_tables import statement_of, taken_table
 from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.move_source import moved_sources
@@ -94,7 +94,7 @@ class Restating:
             reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
             raise CannotRestateError(source, reason)
         relation = find_relation(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
-        moment = next_moment(version, Wish(pace=pace), meta.moment_now())
+        moment = next_moment(version, InputRequest(pace=pace), meta.moment_now())
         self._pinning = _PinningRestated(
             meta, Base(version), Detour(), None, None, dict(run or {}), moment, source=relation, restated=restated
         )

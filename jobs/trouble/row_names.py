@@ -74,8 +74,8 @@ def _raised_in_spark(
 ) -> ViewRowError:
     fragments = {s.id: s for s in plan.all_fragments()}
     scheduled = fragments[failed.fragment]
-    feed = scheduled.feeds[failed.feed]
-    handed = Lineage(fragments.values(), catalog.stored_relations()).columns_of_feed(feed)
+    origin = scheduled.origins[failed.input_index]
+    handed = Lineage(fragments.values(), catalog.stored_relations()).columns_of_origin(origin)
     text = str(failed.calls[failed.raised][2])
     return _name_row(scheduled, text, failed.reason, handed, failed.values, catalog, place_of, ways_of)
 

@@ -159,11 +159,11 @@ class ViewTests:
             raise ViewTestThereError(str(path))
         statement = created_by(relation)
         assert isinstance(statement, CreateView)
-        at = open_pipeline(self.pipeline)
+        store = open_pipeline(self.pipeline)
         plan = over_stand_ins(statement.plan, self.catalog)
         read = columns_read(plan)
         inputs = {name: find_relation(self.catalog, name) for name in read}
-        rows = sample_rows(plan, {name: self._rows_now(at, name) for name in inputs})
+        rows = sample_rows(plan, {name: self._rows_now(store, name) for name in inputs})
         rows_by_relation = {
             name: (
                 [columns_of_input(inputs[name])[i][0] for i in sorted(read[name])],
@@ -173,7 +173,7 @@ class ViewTests:
         }
         now = None
         if follows_moment(relation):
-            now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at.meta.read_latest().moment)
+            now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=store.meta.read_latest().moment)
         zone = self.time_zone
         with errors_of_writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -209,34 +209,34 @@ class ViewTests:
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
-    def _rows_now(self, at: PipelineStore, name: str) -> list[Row]:
+    def _rows_now(self, store: PipelineStore, name: str) -> list[Row]:
         """Up to 10,000 rows of a relation as published."""
-        version = at.meta.read_latest()
+        version = store.meta.read_latest()
         relation = find_relation(version.catalog, name)
         if source_of(relation) is not None:
-            return self._taken_rows(at, relation)
-        with StoredRows(at.meta).reader(name) as batches:
+            return self._taken_rows(store, relation)
+        with StoredRows(store.meta).reader(name) as batches:
             rows = (row for batch in batches for row in plain_rows(pa.Table.from_batches([batch])))
             return list(islice(rows, _MOST_READ))
 
-    def _taken_rows(self, at: PipelineStore, relation: Relation) -> list[Row]:
+    def _taken_rows(self, store: PipelineStore, relation: Relation) -> list[Row]:
         """Up to 10,000 rows of the files that a source has taken."""
-        version, source = at.meta.read_latest(), source_of(relation)
+        version, source = store.meta.read_latest(), source_of(relation)
         assert source is not None
         reader, hidden = reader_of(source), reachable_columns(relation)
-        document = reader.taken_document(open_table(at.meta.objects, version, relation.state_tables[0]))
+        document = reader.taken_document(open_table(store.meta.objects, version, relation.state_tables[0]))
         if document is None:
             return []
-        located = reader.locate_input(source, document, Keeper(at.meta.objects, version.epoch))
+        located = reader.locate_input(source, document, Keeper(store.meta.objects, version.epoch))
         engine = reader.engine
         divided = (
-            None if engine is None else engine.divide(source, located, {}, 1, time_zones(at.meta, version.catalog))
+            None if engine is None else engine.divide(source, located, {}, 1, time_zones(store.meta, version.catalog))
         )
         if engine is None or divided is None or divided.rest is not None:
             from tussock.jobs.spark.collected import collect_rows
             from tussock.jobs.spark.session import sql_session
 
-            session = sql_session(self._start_spark(), store_zone(at.meta))
+            session = sql_session(self._start_spark(), store_zone(store.meta))
             return plain_rows(collect_rows(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
 
         def rows() -> Iterator[Row]:

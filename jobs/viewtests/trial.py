@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.barriers.moment import InputRequest, micros_of
 from tussock.jobs.barriers.source_holds import require_not_held
 from tussock.jobs.catalog.definition import created_by, find_relation, follows_moment
 from tussock.jobs.catalog.fed_tables import fed_by
@@ -309,7 +309,7 @@ class _Running:
                     step.now.place, step.now.describe_value(), "a later time than before: now() never goes back"
                 )
             self._moment = moment
-        if (summary := next_epoch(self.runner, self.meta, Wish(None, self._moment))) is not None:
+        if (summary := next_epoch(self.runner, self.meta, InputRequest(None, self._moment))) is not None:
             require_not_held(publish_epoch(self.meta, summary.epoch).catalog)
 
     def _find_relation(self, name: str) -> Relation:

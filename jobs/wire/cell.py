@@ -131,7 +131,7 @@ class Route:
         """
         here = schedule.levels[level]
         exchanges = (
-            Address.of_exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None
+            Address.of_exchange(f.producer, f.exchange) for s in here for f in s.origins if f.exchange is not None
         )
         buffered = (Address.in_flight(n, table) for table in tables_read(schedule, level) for n in range(in_flight))
         later = (
@@ -172,8 +172,8 @@ def tables_read_by(fragments: Sequence[ScheduledFragment]) -> frozenset[int]:
     table_ids = {t for s in fragments if s.fragment is not None for o in s.fragment.operators for t in o.tables}
     snapshots = {s.snapshot_table.table_id for s in fragments if s.snapshot_table is not None}
     snapshots |= {s.replayed.table_id for s in fragments if s.replayed is not None}
-    exchanged = [e.want.replaced for s in fragments for e in s.exchanges]
-    forwarded = [f.want.replaced for s in fragments for f in s.feeds if f.exchange is None]
+    exchanged = [e.needed.replaced for s in fragments for e in s.exchanges]
+    forwarded = [f.needed.replaced for s in fragments for f in s.origins if f.exchange is None]
     return frozenset(table_ids | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})
 
 

@@ -39,7 +39,7 @@ class FailedRow(InputError):
 
 
 class RaisedInSpark(InputError):
-    """An expression that Spark computes raised on a row of input `feed` of fragment `fragment`.
+    """An expression that Spark computes raised on a row of input `input_index` of fragment `fragment`.
 
     `calls` are the calls that Spark computed for this input. Each consists of its SQL text, its column numbers, and the
     text for messages. `values` are the texts of the row's columns; `row` is the row as an Arrow stream in base64. Spark
@@ -51,15 +51,15 @@ class RaisedInSpark(InputError):
         self,
         relation: str,
         fragment: int,
-        feed: int,
+        input_index: int,
         calls: Sequence[Sequence[object]],
         values: Sequence[str],
         row: str,
         raised: int = 0,
         reason: str = "Spark cannot compute it",
     ) -> None:
-        super().__init__(relation, fragment, feed, [list(c) for c in calls], list(values), row, raised, reason)
-        self.relation, self.fragment, self.feed = relation, fragment, feed
+        super().__init__(relation, fragment, input_index, [list(c) for c in calls], list(values), row, raised, reason)
+        self.relation, self.fragment, self.input_index = relation, fragment, input_index
         self.calls, self.values, self.row, self.raised, self.reason = calls, values, row, raised, reason
 
     def __str__(self) -> str:
@@ -70,7 +70,9 @@ class RaisedInSpark(InputError):
 
     def with_reason(self, raised: int, reason: str) -> "RaisedInSpark":
         """A copy of the error with the number of the call that raised, and Spark's reason."""
-        return RaisedInSpark(self.relation, self.fragment, self.feed, self.calls, self.values, self.row, raised, reason)
+        return RaisedInSpark(
+            self.relation, self.fragment, self.input_index, self.calls, self.values, self.row, raised, reason
+        )
 
 
 def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:

@@ -60,17 +60,17 @@ class SparkStep:
     @property
     def calls(self) -> tuple[Call, ...]:
         """The calls that Spark computes, in order."""
-        return tuple(e for e in self.exchange.want.project if isinstance(e, Call) and e.node == BY_SPARK)
+        return tuple(e for e in self.exchange.needed.project if isinstance(e, Call) and e.node == BY_SPARK)
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         """The types of the exchange's columns."""
         read = {
             c.index: c.type
-            for e in self.exchange.want.project
+            for e in self.exchange.needed.project
             for c in ((e,) if isinstance(e, Column) else _columns_of(e))
         }
-        return tuple(arrow_type(read[i]) for i in range(len(self.exchange.want.columns)))
+        return tuple(arrow_type(read[i]) for i in range(len(self.exchange.needed.columns)))
 
     @property
     def handed_type(self) -> pa.DataType:
@@ -83,7 +83,7 @@ def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
     """The steps that Spark computes between a level and the next one."""
     if level < 0:
         return ()
-    steps = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.want.project)
+    steps = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.needed.project)
     return tuple(SparkStep(number, s, x) for number, (s, x) in enumerate(steps))
 
 
@@ -160,7 +160,7 @@ def _cells_of_rows(step: SparkStep, rows: pa.StructArray, schedule: Schedule, sl
         first = raised.take([pc.index(raised.is_valid(), True)])
         return _failure_cell(slot, _encode_failure(step, first, schedule))
     columns = [
-        _as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.want.project)
+        _as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.needed.project)
     ]
     return make_cells(slot, step.address, encode_table(net_chunk(make_chunk(columns, rows.field(WEIGHT)))))
 
@@ -182,13 +182,13 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
 
 def _encode_failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
     """Encode a RaisedInSpark. `raw`: the row as the unit emitted it."""
-    reader, feed = next(
+    reader, input_index = next(
         (s, number)
         for s in schedule.all_fragments()
-        for number, feed in enumerate(s.feeds)
-        if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
+        for number, origin in enumerate(s.origins)
+        if (origin.producer, origin.exchange) == (step.producer.id, step.exchange.index)
     )
-    names = [f"c{i}" for i in range(len(step.exchange.want.columns))]
+    names = [f"c{i}" for i in range(len(step.exchange.needed.columns))]
     table = pa.table(
         [_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, step.types, strict=True)],
         names=names,
@@ -198,7 +198,7 @@ def _encode_failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) ->
     ]
     values = short_values(table, 0)
     (data,) = encode_table(table)
-    error = RaisedInSpark(reader.shown_name, reader.id, feed, calls, values, base64.b64encode(data).decode())
+    error = RaisedInSpark(reader.shown_name, reader.id, input_index, calls, values, base64.b64encode(data).decode())
     return encode_failure(error, reader.shown_name, reader.level)
 
 

@@ -424,7 +424,7 @@ def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() ->
 def test_runs_pass_over_intervals_only_if_the_scheduler_left_them_out_or_a_user_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, catchup: bool
 ) -> None:
-    from tussock_operators import _wish
+    from tussock_operators import _input_request
     from tussock_steps import open_pipeline_store
 
     from tussock.jobs.settings.process import create_store
@@ -432,15 +432,15 @@ def test_runs_pass_over_intervals_only_if_the_scheduler_left_them_out_or_a_user_
     text = (SHOP + DAILY).replace("s3://bucket/shop", f"{tmp_path}/store").replace("true", str(catchup).lower())
     write(tmp_path / "pipelines", monkeypatch, shop=text)
     create_store(f"{tmp_path}/store", vnode_count=4, units=1, time_zone="Europe/Berlin")
-    at, first = open_pipeline_store("shop"), datetime(2012, 12, 31, 23, tzinfo=UTC).timestamp() * 1_000_000
+    store, first = open_pipeline_store("shop"), datetime(2012, 12, 31, 23, tzinfo=UTC).timestamp() * 1_000_000
     for run_type in ("scheduled", "backfill", "manual"):
         run = context(run_type)
         run["dag_run"].dag_id, run["dag_run"].run_id = "epoch_shop", "r"
-        wish = _wish(at, run)
-        assert (wish.moment, wish.run, wish.pace.first) == (None, {"dag": "epoch_shop", "run": "r"}, first)
-        assert wish.pace.may_pass_over(1) is (run_type == "scheduled" and not catchup)
+        request = _input_request(store, run)
+        assert (request.moment, request.run, request.pace.first) == (None, {"dag": "epoch_shop", "run": "r"}, first)
+        assert request.pace.may_pass_over(1) is (run_type == "scheduled" and not catchup)
         run["params"]["moment"] = "2013-01-06T00:00:00+01:00"
-        assert _wish(at, run).moment == datetime(2013, 1, 5, 23, tzinfo=UTC).timestamp() * 1_000_000
+        assert _input_request(store, run).moment == datetime(2013, 1, 5, 23, tzinfo=UTC).timestamp() * 1_000_000
 
 
 def test_airflow_gives_a_manual_run_an_interval_only_on_request(

@@ -20,7 +20,7 @@ from tests.support.jobs.plan.catalogs import table
 from tests.support.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
 from tests.unit.jobs.facts.test_status import FIELDS, write
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
@@ -343,9 +343,9 @@ def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_p
     meta = new_store(tmp_path / "store")
     append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}))
     mine, other = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
-    advance_store(LocalRunner(), meta, Wish(run=mine))
+    advance_store(LocalRunner(), meta, InputRequest(run=mine))
     write(tmp_path / "files/2.parquet", range(3))
-    advance_store(LocalRunner(), meta, Wish(run=other))
+    advance_store(LocalRunner(), meta, InputRequest(run=other))
     files = {path.name: path.stat().st_size for path in (tmp_path / "files").iterdir()}
     for run, name in ((mine, "1.parquet"), (other, "2.parquet")):
         (file,) = taken_by(meta, epochs_of_run(meta, run, None, 10))

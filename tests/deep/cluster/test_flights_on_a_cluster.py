@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
 from tests.support.truth.compare import assert_same_answer
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import advance_store, interval_of
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
@@ -161,7 +161,7 @@ def on_local_spark(spark: SparkSession, data: Path, tmp_path_factory: pytest.Tem
             for path, script in pipeline.read_scripts():
                 session.execute(script, base=path.parent)
             for interval in (interval_of(*FIRST_DAY, pipeline.time_zone), None):
-                advance_store(SparkRunner(spark), session.meta, Wish(interval))
+                advance_store(SparkRunner(spark), session.meta, InputRequest(interval))
             session.meta.publish(session.meta.read_latest().epoch)
             return answers_of(session, list(VIEWS))
 

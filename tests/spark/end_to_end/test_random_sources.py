@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.publish import publish_epoch
@@ -183,7 +183,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
     with make(folder / "store", world.root) as session:
         meta, views = session.meta, dict(SELECTS)
         world.file(1, "a").write_bytes(world.new_bytes())
-        advance_store(LocalRunner(), meta, Wish(DAYS[0]))
+        advance_store(LocalRunner(), meta, InputRequest(DAYS[0]))
         world.run(1)
         epochs = 0
         for step in range(EPOCHS):
@@ -194,7 +194,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                 ["run", "run", "run", "restate a day", "restate a file", "take back", "view", "vacuum"]
             ):
                 case "run":
-                    done = advance_store(LocalRunner(), meta, Wish(DAYS[day - 1]))
+                    done = advance_store(LocalRunner(), meta, InputRequest(DAYS[day - 1]))
                     world.run(day)
                     epochs += len(done)
                 case "restate a day":
@@ -212,7 +212,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                             Restating(meta, "files", Restated(str(path)))
                 case "view" if "later" not in views:
                     session.execute(f"CREATE MATERIALIZED VIEW later AS {SELECTS['by_group']}")
-                    advance_store(LocalRunner(), meta, Wish(DAYS[day - 1]))
+                    advance_store(LocalRunner(), meta, InputRequest(DAYS[day - 1]))
                     world.run(day)
                     views["later"] = SELECTS["by_group"]
                     epochs += 1

@@ -20,7 +20,7 @@ from tests.support.truth.compare import assert_same_answer
 from tests.support.truth.judge import at_moment, judge_session
 from tests.support.truth.model import TABLES, History
 from tests.support.truth.views import TOP_N, VIEWS
-from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.barriers.moment import InputRequest, micros_of
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
@@ -112,7 +112,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
                 if statements:
                     session.execute("; ".join(statements))
                 moment = _moment(2 * number)
-                if (barrier := train.next_barrier(Wish(moment=micros_of(moment)))) is not None:
+                if (barrier := train.next_barrier(InputRequest(moment=micros_of(moment)))) is not None:
                     train.run(barrier)
                     ran.append(
                         (barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES})

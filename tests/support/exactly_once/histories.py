@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
@@ -158,7 +158,7 @@ class History:
         for epoch in range(epochs):
             self.write_files(epoch)
             self.change_tables()
-            next_epoch(self.runner, self.meta, Wish(moment=0))
+            next_epoch(self.runner, self.meta, InputRequest(moment=0))
             if (version := self.meta.read_latest()).epoch > version.published:
                 publish_epoch(self.meta, version.epoch)
             if judge:

@@ -8,7 +8,7 @@ from tussock_steps import open_pipeline_store, pipeline_of
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations import alerts, compaction, epochs, news, publication, quality, restate, tables, upkeep
 from tussock.jobs.operations import publish as publishing
-from tussock.jobs.operations.epochs import Wish
+from tussock.jobs.operations.epochs import InputRequest
 from tussock.jobs.operations.runners import Where
 from tussock.jobs.quality.record import QualityRecord, QualityVerdict
 from tussock.jobs.settings.tables import Runner
@@ -21,18 +21,18 @@ Run = Mapping[str, str]
 Moment = datetime | None
 
 
-def _wish(at: epochs.PipelineStore, start: Moment, end: Moment, run: Run) -> Wish:
-    return Wish(epochs.interval_between(at, None if start is None or end is None else (start, end)), run=run)
+def _input_request(at: epochs.PipelineStore, start: Moment, end: Moment, run: Run) -> InputRequest:
+    return InputRequest(epochs.interval_between(at, None if start is None or end is None else (start, end)), run=run)
 
 
 def inject(name: str, start: Moment, end: Moment, run: Run) -> Barrier | None:
-    return epochs.inject_barrier(at := open_pipeline_store(name), _wish(at, start, end, run))
+    return epochs.inject_barrier(at := open_pipeline_store(name), _input_request(at, start, end, run))
 
 
 def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.RunResult:
     """Run the part of the task before the submission of a job."""
     opened = open_pipeline_store(name)
-    done = epochs.run_pipeline_epochs(opened, _wish(opened, start, end, run), Where.SMALL_HERE, say)
+    done = epochs.run_pipeline_epochs(opened, _input_request(opened, start, end, run), Where.SMALL_HERE, say)
     for summary in done.summaries:
         say(show_summary(summary))
     return done
@@ -47,7 +47,7 @@ def spark_must_ask(name: str) -> bool:
 
 
 def require_not_held(name: str, start: Moment, end: Moment) -> None:
-    epochs.require_interval_not_held(at := open_pipeline_store(name), _wish(at, start, end, {}).interval)
+    epochs.require_interval_not_held(at := open_pipeline_store(name), _input_request(at, start, end, {}).interval)
 
 
 def require_none_paused(name: str, run: Run) -> None:
@@ -69,9 +69,9 @@ def commit(name: str) -> HummockVersion:
 def begin_restating(
     name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Run
 ) -> tuple[str, ...]:
-    at = open_pipeline_store(name)
-    asked = restate.restated_of_form(file, epochs.interval_between(at, interval))
-    return tuple(begun_lines(restate.begin_restatement(at, source, asked, run)))
+    store = open_pipeline_store(name)
+    asked = restate.restated_of_form(file, epochs.interval_between(store, interval))
+    return tuple(begun_lines(restate.begin_restatement(store, source, asked, run)))
 
 
 def publish(name: str, epoch: int) -> publication.Publication:
@@ -83,8 +83,8 @@ def publish_tables(name: str, epoch: int) -> None:
 
 
 def tables_at(name: str, epoch: int) -> Mapping[str, TableState]:
-    at = open_pipeline_store(name)
-    return tables.tables_at(at, at.pipeline.publish[0], epoch)
+    store = open_pipeline_store(name)
+    return tables.tables_at(store, store.pipeline.publish[0], epoch)
 
 
 def source_news(name: str, told: news.FindLastEvent, run: Run) -> tuple[news.SourceNews, ...]:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.upgrade import story
 from tussock.jobs import session as sessions
-from tussock.jobs.barriers.barrier import Wish, inject_barrier
+from tussock.jobs.barriers.barrier import InputRequest, inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -96,7 +96,7 @@ def fill(spark: SparkSession, store: Path) -> None:
         for name in story.FOURTH_FILES:
             story.write_file(name)
         session.execute(story.FOURTH)
-        fourth = inject_barrier(meta, Wish(run={"interval": "the fourth"}))
+        fourth = inject_barrier(meta, InputRequest(run={"interval": "the fourth"}))
         assert fourth is not None
         run_epoch(LocalRunner(), meta, fourth)  # committed, not published
         meta.pin_epoch(meta.read_latest().epoch)
@@ -106,7 +106,7 @@ def fill(spark: SparkSession, store: Path) -> None:
             story.write_file(name)
         session.execute(f"{story.SKIPPED};\n{story.OPEN}")
         first = inject_barrier(
-            meta, Wish(run={"interval": "the open one"}), EpochSettings(max_bytes=story.MAX_EPOCH_BYTES)
+            meta, InputRequest(run={"interval": "the open one"}), EpochSettings(max_bytes=story.MAX_EPOCH_BYTES)
         )
         assert first is not None
         print("pinned at first:", sorted(f.path for pinned in first.splits.values() for f in files_of(pinned)))

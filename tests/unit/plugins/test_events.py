@@ -17,7 +17,7 @@ from tests.support.jobs.driver.embedded import append, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, view
 from tests.support.plugins import by_name as steps
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
@@ -65,14 +65,14 @@ def test_the_news_of_a_source_covers_all_files_since_the_last_event_of_any_sourc
     meta: MetaStore, tmp_path: Path
 ) -> None:
     size = write(tmp_path / "sales", "one", 3)
-    (first,) = advance_store(LocalRunner(), meta, Wish(run=RUN))
+    (first,) = advance_store(LocalRunner(), meta, InputRequest(run=RUN))
     (sales,) = steps.source_news("shop", told(), RUN)
     assert sales == SourceNews("sales", first.epoch, meta.read_latest().id, 0, files=1, bytes=size, rows=3, own=True)
     assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
 
     sizes = [write(tmp_path / "sales", "two", 5), write(tmp_path / "sales", "three", 7)]
     visits = write(tmp_path / "visits", "one", 2)
-    advance_store(LocalRunner(), meta, Wish(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
+    advance_store(LocalRunner(), meta, InputRequest(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
     last = meta.read_latest().epoch
     news = {source.name: source for source in steps.source_news("shop", told(sales=first.epoch), RUN)}
     assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (

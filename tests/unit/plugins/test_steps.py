@@ -13,7 +13,7 @@ import pytest
 from tests.support.plugins import by_name as steps
 from tests.support.plugins import steps as shared
 from tests.support.plugins.steps import write_day
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.driver.epoch import advance_store, interval_of
 from tussock.jobs.driver.pauses import PausedViewsError
@@ -61,7 +61,7 @@ def test_only_a_cleared_run_restates_changed_files_of_its_interval(meta: MetaSto
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
         (done,) = advance_store(
-            LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
+            LocalRunner(), meta, InputRequest(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
         )
         with Session(f"{tmp_path}/store", create=False) as session:
             return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
@@ -135,7 +135,7 @@ def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
     for number, view in enumerate(views):
         meta.append_log(f"test/v{number}", msgspec.json.encode(view))
     advance_store(
-        LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
+        LocalRunner(), meta, InputRequest(Interval(*(moment - timedelta(days=9) for moment in DAY)))
     )  # the views begin, over no files
     a, b = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
     steps.advance("shop", *DAY, a, print)
@@ -170,7 +170,7 @@ def test_only_a_run_whose_interval_needs_a_damaged_file_fails_at_its_end(meta: M
     )
     next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
     advance_store(
-        LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
+        LocalRunner(), meta, InputRequest(Interval(*(moment - timedelta(days=9) for moment in DAY)))
     )  # the view begins, over no files
     for day in (DAY, next_day):
         steps.advance("shop", *day, {}, print)
@@ -326,7 +326,9 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     fields = (Field("id", "bigint"),)
     meta.append_log("test/2", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("orders", (0,), fields))))
     steps.inject("shop", *DAY, {"run": "first"})
-    advance_store(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")))
+    advance_store(
+        LocalRunner(), meta, InputRequest(interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin"))
+    )
     run = {"dag": "epoch_shop", "run": "by hand"}
     steps.pause("shop", ["ids"], run)
     barrier = meta.open_barrier()
@@ -347,7 +349,7 @@ def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaSt
     )
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
     interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
-    advance_store(LocalRunner(), meta, Wish(interval))
+    advance_store(LocalRunner(), meta, InputRequest(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
     assert steps.begin_restating("shop", "kept", "", DAY, run) == (
         "nothing to restate: source kept has already read the current content of these files",
@@ -367,7 +369,7 @@ def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaSt
     assert "continues with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
         steps.begin_restating("shop", "kept", str(file), None, {"run": "another"})
-    advance_store(LocalRunner(), meta, Wish(interval))
+    advance_store(LocalRunner(), meta, InputRequest(interval))
     with Session(f"{tmp_path}/store", create=False) as session:
         assert sorted(session.read("ids", epoch=meta.read_latest().epoch)["id"].to_pylist()) == [1, 2, 9]
     with pytest.raises(CannotRestateError, match="neither a file nor an interval"):

@@ -11,7 +11,7 @@ import pytest
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Clock, IntervalsNotRunError, Pace, Wish
+from tussock.jobs.barriers.moment import Clock, InputRequest, IntervalsNotRunError, Pace
 from tussock.jobs.driver.epoch import advance_store, epochs_of_call, next_epoch, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import show_summary
@@ -48,7 +48,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 def run(meta: MetaStore, second: int) -> bool:
     """Run an epoch at this moment; return whether it had work to do."""
-    if (barrier := inject_barrier(meta, Wish(moment=second * SECOND))) is None:
+    if (barrier := inject_barrier(meta, InputRequest(moment=second * SECOND))) is None:
         return False
     run_epoch(LocalRunner(), meta, barrier)
     return True
@@ -83,10 +83,10 @@ def test_a_store_without_such_views_rests_when_nothing_waits(tmp_path: Path) -> 
 
 def test_a_run_takes_the_end_of_its_interval_and_another_the_clock_once_if_asked(meta: MetaStore) -> None:
     end = datetime(1970, 1, 1, 0, 0, 29, 500_000, tzinfo=UTC)
-    (scheduled,) = advance_store(LocalRunner(), meta, Wish(Interval(end - timedelta(hours=1), end)))
+    (scheduled,) = advance_store(LocalRunner(), meta, InputRequest(Interval(end - timedelta(hours=1), end)))
     assert meta.read_latest().moment == 29_500_000
     assert rows(meta, "due") == [(1, 10), (2, 20)]
-    (by_clock,) = advance_store(LocalRunner(), meta, Wish(moment=Clock.NOW))
+    (by_clock,) = advance_store(LocalRunner(), meta, InputRequest(moment=Clock.NOW))
     assert by_clock.epoch > scheduled.epoch
     assert meta.read_latest().moment >= CLOCK
     assert rows(meta, "due") == [(1, 10), (2, 20), (3, 30)]
@@ -94,7 +94,7 @@ def test_a_run_takes_the_end_of_its_interval_and_another_the_clock_once_if_asked
 
 def test_an_attempt_that_supersedes_another_has_its_moment(meta: MetaStore) -> None:
     insert(meta, "t", (7, 1, 11))
-    held = inject_barrier(meta, Wish(moment=12 * SECOND))
+    held = inject_barrier(meta, InputRequest(moment=12 * SECOND))
     assert held is not None
     later = open_store(Path(meta.objects.uri.removeprefix("file://")), "later")
     following = abandon_barrier(later, Detour(take_log=True))
@@ -105,7 +105,7 @@ def test_epochs_in_flight_count_on_the_moments_of_those_before_them(meta: MetaSt
     with Train(LocalRunner(), meta, depth=3, keep=2) as train:
         for second in (20, 15, 30):
             insert(meta, "t", (second * 10, 1, second))
-            barrier = train.next_barrier(Wish(moment=second * SECOND))
+            barrier = train.next_barrier(InputRequest(moment=second * SECOND))
             assert barrier is not None
             train.run(barrier)
             assert barrier.moment == max(20, second) * SECOND
@@ -143,7 +143,7 @@ def by_days(tmp_path: Path) -> MetaStore:
     append(meta, CreateTable("t", FIELDS, (0,)), due())
     append(meta, CreateSource("s", "csv", (Field("id", "int"),), {"path": str(files), "retain": "files"}))
     insert(meta, "t", (1, 1, 150), (2, 1, 250), (3, 1, 350))
-    advance_store(LocalRunner(), meta, Wish(day(1)))
+    advance_store(LocalRunner(), meta, InputRequest(day(1)))
     assert (second(meta), meta.read_latest().by_intervals) == (200, True)
     return meta
 
@@ -239,7 +239,7 @@ def test_no_epoch_between_intervals_moves_the_moment(by_days: MetaStore, entry: 
     entry(by_days)
     assert by_days.read_latest().epoch > before
     assert (second(by_days), by_days.read_latest().by_intervals) == (200, True)
-    advance_store(LocalRunner(), by_days, Wish(day(2)))
+    advance_store(LocalRunner(), by_days, InputRequest(day(2)))
     assert second(by_days) == 300 or entry is pause, "a paused view requests no epoch"
 
 
@@ -257,27 +257,27 @@ def test_every_way_to_a_barrier_takes_its_moment_from_one_function() -> None:
 def test_a_jump_over_an_interval_that_has_not_run_is_refused(by_days: MetaStore) -> None:
     before = by_days.read_latest()
     with pytest.raises(IntervalsNotRunError, match="over the intervals from 1970-01-01 00:03:20 UTC to "):
-        advance_store(LocalRunner(), by_days, Wish(day(3)))
+        advance_store(LocalRunner(), by_days, InputRequest(day(3)))
     assert (by_days.read_latest(), by_days.open_barrier()) == (before, None)
-    advance_store(LocalRunner(), by_days, Wish(day(2)))
-    advance_store(LocalRunner(), by_days, Wish(day(3)))
+    advance_store(LocalRunner(), by_days, InputRequest(day(2)))
+    advance_store(LocalRunner(), by_days, InputRequest(day(3)))
     assert second(by_days) == 400
 
 
 def test_a_jump_in_a_train_is_refused_after_the_epochs_before_it(by_days: MetaStore) -> None:
     insert(by_days, "t", (9, 1, 120))
     with Train(LocalRunner(), by_days, depth=3, keep=2) as going:
-        barrier = going.next_barrier(Wish(day(2)))
+        barrier = going.next_barrier(InputRequest(day(2)))
         assert barrier is not None
         going.run(barrier)
         with pytest.raises(IntervalsNotRunError):
-            going.next_barrier(Wish(day(4)))
+            going.next_barrier(InputRequest(day(4)))
     assert second(by_days) == 300
 
 
 @pytest.mark.parametrize("moment", [400 * SECOND, 310 * SECOND])
 def test_a_jump_that_is_asked_for_is_in_the_summary_and_the_facts(by_days: MetaStore, moment: int) -> None:
-    (summary,) = advance_store(LocalRunner(), by_days, Wish(day(3), moment))
+    (summary,) = advance_store(LocalRunner(), by_days, InputRequest(day(3), moment))
     assert second(by_days) == 400
     passed = "the intervals from 1970-01-01 00:03:20 UTC to 1970-01-01 00:05:00 UTC, which have not run"
     assert summary.moment == f"now() in views is 1970-01-01 00:06:40 UTC; it passed over {passed}"
@@ -285,12 +285,12 @@ def test_a_jump_that_is_asked_for_is_in_the_summary_and_the_facts(by_days: MetaS
     (facts,) = list_epochs(by_days, 1)
     assert facts.now == datetime.fromtimestamp(400, UTC)
     assert facts.passed_over == (datetime.fromtimestamp(200, UTC), datetime.fromtimestamp(300, UTC))
-    advance_store(LocalRunner(), by_days, Wish(day(2)))
+    advance_store(LocalRunner(), by_days, InputRequest(day(2)))
     assert second(by_days) == 400, "it never goes back"
 
 
 def test_an_asked_moment_without_an_interval_passes_over_all_before_it(by_days: MetaStore) -> None:
-    (summary,) = advance_store(LocalRunner(), by_days, Wish(moment=500 * SECOND))
+    (summary,) = advance_store(LocalRunner(), by_days, InputRequest(moment=500 * SECOND))
     assert "passed over the intervals from 1970-01-01 00:03:20 UTC to 1970-01-01 00:08:20 UTC" in summary.moment
     insert(by_days, "t", (9, 1, 120))
     (kept,) = advance_store(LocalRunner(), by_days)
@@ -298,7 +298,7 @@ def test_an_asked_moment_without_an_interval_passes_over_all_before_it(by_days: 
 
 
 def test_a_store_follows_the_clock_again_once_it_is_asked_for(by_days: MetaStore) -> None:
-    advance_store(LocalRunner(), by_days, Wish(moment=Clock.NOW))
+    advance_store(LocalRunner(), by_days, InputRequest(moment=Clock.NOW))
     first = by_days.read_latest().moment
     assert (first >= CLOCK, by_days.read_latest().by_intervals) == (True, False)
     advance_store(LocalRunner(), by_days)
@@ -309,9 +309,9 @@ def test_a_store_without_views_of_the_moment_passes_over_intervals(tmp_path: Pat
     """No run without input commits an epoch there, so such a store does not know which intervals have run."""
     meta = new_store(tmp_path / "store")
     append(meta, CreateTable("t", FIELDS, (0,)))
-    advance_store(LocalRunner(), meta, Wish(day(1)))
+    advance_store(LocalRunner(), meta, InputRequest(day(1)))
     insert(meta, "t", (1, 1, 1))
-    (summary,) = advance_store(LocalRunner(), meta, Wish(day(7)))
+    (summary,) = advance_store(LocalRunner(), meta, InputRequest(day(7)))
     assert (second(meta), summary.moment) == (800, "")
 
 
@@ -319,22 +319,22 @@ def test_until_an_interval_has_run_the_moment_is_the_start_of_the_schedule(tmp_p
     for catchup in (True, False):
         meta, pace = new_store(tmp_path / f"{catchup}"), Pace(100 * SECOND, catchup)
         append(meta, CreateTable("t", FIELDS, (0,)), due())
-        advance_store(LocalRunner(), meta, Wish(pace=pace))
+        advance_store(LocalRunner(), meta, InputRequest(pace=pace))
         assert second(meta) == 100
         if catchup:
             with pytest.raises(IntervalsNotRunError):
-                advance_store(LocalRunner(), meta, Wish(day(3), pace=pace))
+                advance_store(LocalRunner(), meta, InputRequest(day(3), pace=pace))
         else:  # a user chooses the first interval
-            advance_store(LocalRunner(), meta, Wish(day(3), pace=pace))
+            advance_store(LocalRunner(), meta, InputRequest(day(3), pace=pace))
             with pytest.raises(IntervalsNotRunError):
-                advance_store(LocalRunner(), meta, Wish(day(6), pace=pace))
-            (summary,) = advance_store(LocalRunner(), meta, Wish(day(6), pace=replace(pace, is_scheduled=True)))
+                advance_store(LocalRunner(), meta, InputRequest(day(6), pace=pace))
+            (summary,) = advance_store(LocalRunner(), meta, InputRequest(day(6), pace=replace(pace, is_scheduled=True)))
             assert "passed over the intervals from 1970-01-01 00:06:40 UTC" in summary.moment
 
 
 def test_an_open_barrier_of_an_earlier_interval_does_not_set_the_moment_of_the_next_run(by_days: MetaStore) -> None:
     insert(by_days, "t", (9, 1, 120))
-    assert inject_barrier(by_days, Wish(day(2))) is not None
-    advance_store(LocalRunner(), by_days, Wish(day(3)))
+    assert inject_barrier(by_days, InputRequest(day(2))) is not None
+    advance_store(LocalRunner(), by_days, InputRequest(day(3)))
     assert second(by_days) == 400
     assert rows(by_days, "due") == [(1, 150), (2, 250), (3, 350), (9, 120)]

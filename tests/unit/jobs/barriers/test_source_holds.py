@@ -16,7 +16,7 @@ import pytest
 from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources, require_not_held
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
@@ -101,7 +101,7 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
 
 def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner | None = None) -> list[EpochSummary]:
     """Run as the commands do: process all waiting input, then raise if some of it failed."""
-    done = advance_store(runner or LocalRunner(), meta, Wish(interval))
+    done = advance_store(runner or LocalRunner(), meta, InputRequest(interval))
     require_not_held(meta.read_latest().catalog, interval)
     return done
 

@@ -11,7 +11,7 @@ from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.replace import CannotReplaceError, UnsettledError
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Filter, Literal, Plan, Project
 from tussock.jobs.logical.statements import CreateView, Drop, Statement, Transaction
-from tussock.jobs.schedule.schedule import Feed, make_schedule
+from tussock.jobs.schedule.schedule import InputOrigin, make_schedule
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 
 EVEN = Filter(scan("t"), Literal(True, "boolean"))
@@ -33,8 +33,10 @@ def names(catalog: Catalog) -> list[str]:
     return [r.name for r in catalog.live_relations()]
 
 
-def feeds_of(catalog: Catalog, before: Catalog, relation: str, epoch: int) -> list[Feed]:
-    return [f for s in make_schedule(catalog, epoch, before).all_fragments() if s.relation == relation for f in s.feeds]
+def origins_of(catalog: Catalog, before: Catalog, relation: str, epoch: int) -> list[InputOrigin]:
+    return [
+        f for s in make_schedule(catalog, epoch, before).all_fragments() if s.relation == relation for f in s.origins
+    ]
 
 
 def test_a_reader_keeps_its_state_and_is_fed_the_difference_to_the_columns_that_it_read() -> None:
@@ -44,10 +46,10 @@ def test_a_reader_keeps_its_state_and_is_fed_the_difference_to_the_columns_that_
     old, new = (find_relation(c, "v") for c in (before, after))
     assert (old.id != new.id, find_relation(before, "w").id == find_relation(after, "w").id) == (True, True)
     assert find_relation(before, "w").state_tables == find_relation(after, "w").state_tables
-    (feed, *_) = feeds_of(after, before, "w", 2)
-    assert feed.want.replaced is not None
-    assert feed.want.replaced.table in old.state_tables
-    assert not any(f.want.replaced for f in feeds_of(after, after, "w", 3)), "in its first epoch alone"
+    (origin, *_) = origins_of(after, before, "w", 2)
+    assert origin.needed.replaced is not None
+    assert origin.needed.replaced.table in old.state_tables
+    assert not any(f.needed.replaced for f in origins_of(after, after, "w", 3)), "in its first epoch alone"
 
 
 def test_a_view_planned_for_append_only_input_is_replaced_too() -> None:
@@ -99,6 +101,6 @@ def test_replaced_again_before_its_first_epoch_there_is_one_old_view_and_one_new
         reader = msgspec.structs.replace(view("w", counted(scan("v"), 1)), or_replace=True)
         after = apply_statement(after, Transaction((changed, reader)), 2)
     assert [r.name for r in after.relations if r.name == "v"] == ["v", "v"]
-    (feed, *_) = feeds_of(after, before, "w", 2)
-    assert feed.want.replaced is not None
-    assert feed.want.replaced.table in find_relation(before, "v").state_tables
+    (origin, *_) = origins_of(after, before, "w", 2)
+    assert origin.needed.replaced is not None
+    assert origin.needed.replaced.table in find_relation(before, "v").state_tables

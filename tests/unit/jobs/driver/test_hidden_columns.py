@@ -17,7 +17,7 @@ from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.support.s3_servers import BUCKET, credentials, moto_process
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.barriers.moment import InputRequest, micros_of
 from tussock.jobs.catalog import fed_tables
 from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -71,7 +71,7 @@ def expected(file: Path, stat: os.stat_result, moment: datetime, *ids: int, inde
 
 def run(meta: MetaStore, moment: datetime) -> datetime:
     """Run to the end; return when the newest epoch began."""
-    advance_store(LocalRunner(), meta, Wish(None, micros_of(moment)))
+    advance_store(LocalRunner(), meta, InputRequest(None, micros_of(moment)))
     return datetime.fromtimestamp((meta.read_latest().epoch >> 16) / 1000, UTC)
 
 

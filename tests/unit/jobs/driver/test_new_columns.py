@@ -12,7 +12,7 @@ import pytest
 from pyarrow import orc
 
 from tests.support.jobs.driver.embedded import append, new_store, restate, rows
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.barriers.undo import inject_undo
 from tussock.jobs.driver.epoch import advance_store, run_epoch
@@ -95,7 +95,7 @@ def test_a_run_knows_the_columns_that_its_files_brought(tmp_path: Path) -> None:
     at = PipelineStore(Pipeline("shop", tmp_path, str(tmp_path / "store"), ()), meta)
     for run, column in (("one", "city"), ("two", "size")):
         write(tmp_path / f"in/{run}", "parquet", [{"id": 2, "name": "b", column: 7}])
-        advance_store(LocalRunner(), meta, Wish(run={"run": run}))
+        advance_store(LocalRunner(), meta, InputRequest(run={"run": run}))
     newest = meta.read_latest().epoch
     assert columns_of_run(at, {"run": "two"}, newest) == ("source people has the new columns size bigint",)
     assert columns_of_run(at, {"run": "one"}, newest) == ("source people has the new columns city bigint",)

@@ -18,7 +18,7 @@ from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.failure import ViewFailedError
 from tussock.jobs.driver.epoch import advance_store
@@ -76,7 +76,7 @@ def meta(tmp_path: Path) -> MetaStore:
 def run(meta: MetaStore, run: str = "a") -> list[EpochSummary]:
     """A run that may pause views."""
     return advance_store(
-        LocalRunner(), meta, Wish(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)
+        LocalRunner(), meta, InputRequest(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)
     )
 
 
@@ -256,14 +256,17 @@ def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     append(meta, view("per_g", counted(over, 1)))
     write(files / "2026-01-01.parquet", *GOOD)
-    advance_store(LocalRunner(), meta, Wish(day))
+    advance_store(LocalRunner(), meta, InputRequest(day))
     corrected: list[Row] = [(1, 7, 1), (5, 7, 5), BAD]
     write(files / "2026-01-01.parquet", *corrected)
-    done = advance_store(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+    done = advance_store(LocalRunner(), meta, InputRequest(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert [list(summary.paused) for summary in done] == [["sums"]]
     assert rows(meta, "sums") == sums_of(GOOD)
     assert rows(meta, "per_g") == per_g(corrected)
-    assert advance_store(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)) == []
+    assert (
+        advance_store(LocalRunner(), meta, InputRequest(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+        == []
+    )
 
 
 def test_a_driver_killed_at_any_request_of_a_run_that_pauses_can_be_continued_with_the_same_rows(
@@ -281,7 +284,7 @@ def test_a_driver_killed_at_any_request_of_a_run_that_pauses_can_be_continued_wi
             advance_store(
                 LocalRunner(),
                 MetaStore(objects, "first", lambda: 1_700_000_100_000),
-                Wish(run={"run": "a"}),
+                InputRequest(run={"run": "a"}),
                 EpochSettings(max_bytes=None, on_error=OnError.PAUSE),
             )
         calls = calls or list(objects.calls)

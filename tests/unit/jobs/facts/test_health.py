@@ -17,7 +17,7 @@ from tests.unit.jobs.driver.test_pauses import BAD, RAISED, sums
 from tests.unit.jobs.facts.test_status import NOW, files, look, shop
 from tussock.jobs import cli
 from tussock.jobs.barriers.barrier import inject_barrier
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.run_record import record_end, record_failure, recorded_elsewhere, recorded_run
@@ -155,10 +155,10 @@ def test_a_failure_that_a_later_task_records_keeps_the_interval_of_its_run(shop:
 def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_it_has_run_again(
     shop: MetaStore,
 ) -> None:
-    at, mine, other = of_pipeline(shop), {"run": "mine"}, {"run": "other"}
+    store, mine, other = of_pipeline(shop), {"run": "mine"}, {"run": "other"}
 
     def failed(run: dict[str, str], task: str = "") -> list[str]:
-        return [t.what for t in health_after_run(at, run, began, task, None, ()).troubles]
+        return [t.what for t in health_after_run(store, run, began, task, None, ()).troubles]
 
     began = datetime.now(UTC) - timedelta(minutes=1)
     with recorded_run(shop, "epoch", mine):
@@ -166,7 +166,9 @@ def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_
     assert failed(mine, "see publish_views") == ["failed (epoch): see publish_views"]
     assert failed(mine, "see publish_tables") == ["failed (epoch): see publish_tables"], "the first one was cleared"
     earlier = began - timedelta(hours=1)
-    assert health_after_run(at, other, earlier, "", None, ()).troubles, "an earlier run ends no failure of a later one"
+    assert health_after_run(store, other, earlier, "", None, ()).troubles, (
+        "an earlier run ends no failure of a later one"
+    )
     assert failed(mine) == []
     with pytest.raises(InputError), recorded_run(shop, "epoch", mine):
         raise InputError("its own error")
@@ -198,7 +200,7 @@ def test_a_run_whose_epoch_was_refused_is_one_trouble_and_one_that_failed_before
 
 def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(shop: MetaStore) -> None:
     """Its outcome and the health of the pipeline are two facts: a later run may have done what it left undone."""
-    at, mine, began = of_pipeline(shop), {"dag": "epoch_shop", "run": "mine"}, datetime.now(UTC)
+    store, mine, began = of_pipeline(shop), {"dag": "epoch_shop", "run": "mine"}, datetime.now(UTC)
 
     def last() -> str:
         found = now(shop)
@@ -208,7 +210,7 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
     with recorded_run(shop, "epoch", mine):
         pass
     assert last() == "last run: mine (epoch) committed its input at T; its last task has not ended yet"
-    found = health_after_run(at, mine, began, "", None, ["source 'orders' is held: no such file\n  more", "view"])
+    found = health_after_run(store, mine, began, "", None, ["source 'orders' is held: no such file\n  more", "view"])
     (note,) = found.troubles
     assert (note.kind, note.wrong) == (TroubleKind.RUN_INCOMPLETE, False), "the pipeline may be healthy by now"
     assert note.what == "ended, and left something undone:\nsource 'orders' is held: no such file\nview"
@@ -220,7 +222,7 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
     red = ("mine", "failed", datetime.now(UTC) + timedelta(seconds=1))
     assert with_scheduler((), *red, found.run) == (), "the store shows why it is red"
     assert with_scheduler((), *red, None) != ()
-    health_after_run(at, mine, began, "", None, ())
+    health_after_run(store, mine, began, "", None, ())
     assert last() == "last run: mine (epoch) succeeded at T", "it was cleared, and did it"
     last_one = last_run(shop, datetime.now(UTC))
     assert last_one is not None
@@ -233,14 +235,14 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
 def test_a_command_that_fails_after_its_epochs_is_incomplete_until_another_leaves_nothing_undone(
     shop: MetaStore,
 ) -> None:
-    at = of_pipeline(shop)
+    store = of_pipeline(shop)
 
     def state() -> tuple[RunState, tuple[str, ...]] | None:
         found = last_run(shop, datetime.now(UTC))
         return None if found is None else (found.state, found.undone)
 
     def held() -> None:
-        with recorded_to_its_end(at, "epoch"):
+        with recorded_to_its_end(store, "epoch"):
             with recorded_run(shop, "epoch"):
                 pass
             raise InputError("source 'orders' is held")
@@ -249,10 +251,10 @@ def test_a_command_that_fails_after_its_epochs_is_incomplete_until_another_leave
         with pytest.raises(InputError):
             held()
         assert state() == (RunState.INCOMPLETE, ("source 'orders' is held",))
-    with pytest.raises(InputError), recorded_to_its_end(at, "epoch"), recorded_run(shop, "epoch"):
+    with pytest.raises(InputError), recorded_to_its_end(store, "epoch"), recorded_run(shop, "epoch"):
         raise InputError("division by zero")
     assert state() == (RunState.FAILED, ()), "the error of its epochs stays"
-    with recorded_to_its_end(at, "epoch"), recorded_run(shop, "epoch"):
+    with recorded_to_its_end(store, "epoch"), recorded_run(shop, "epoch"):
         pass
     assert state() == (RunState.SUCCEEDED, ())
 
@@ -366,7 +368,7 @@ def test_a_run_at_work_is_shown_and_one_without_a_sign_for_a_minute_is_wrong(
 
 def test_a_run_killed_in_its_first_seconds_is_shown_by_its_barrier(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
-    barrier = inject_barrier(shop, Wish(run={"dag": "epoch_shop", "run": "scheduled__2030-01-01"}))
+    barrier = inject_barrier(shop, InputRequest(run={"dag": "epoch_shop", "run": "scheduled__2030-01-01"}))
     assert barrier is not None
     begun = datetime.fromtimestamp((barrier.epoch >> 16) / 1000, UTC)
     early, late = (look(shop, begun + after) for after in (timedelta(seconds=5), SILENT * 2))

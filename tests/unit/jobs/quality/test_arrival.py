@@ -18,7 +18,7 @@ from tests.support.jobs.driver.embedded import append
 from tests.support.printed_commands import commands_in
 from tests.unit.jobs.driver.test_rejects import FIELDS, Record, source, view, write
 from tests.unit.jobs.shell.test_quality_commands import Shop, shop
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import LocalRunner
@@ -409,7 +409,7 @@ def test_a_repaired_file_heals_the_run_that_took_it(shop: Shop, data: Path) -> N
     """The scheduler's runs have names, so that a restatement is a run of its own."""
 
     def took(run: str) -> tuple[str, ...]:
-        advance_store(LocalRunner(), shop.meta, Wish(run={"run": run}))
+        advance_store(LocalRunner(), shop.meta, InputRequest(run={"run": run}))
         return found()
 
     def restated(run: str, *records: Record) -> tuple[str, ...]:

@@ -78,10 +78,10 @@ def test_readers_of_the_same_columns_by_the_same_key_share_an_exchange() -> None
     left, right = joined(scan("t"), scan("u"), 1, 1), joined(scan("t"), scan("u"), 1, 0)
     plan = make_schedule(catalog_of(table("t"), table("u"), view("v", left), view("w", left), view("x", right)), 1)
     (t,), (u,) = of(plan, "t"), of(plan, "u")
-    assert [x.want.keys for x in t.exchanges] == [(1,)]  # three readers
-    assert sorted(x.want.keys for x in u.exchanges) == [(0,), (1,)]
-    feeds = [f for name in "vwx" for f in with_node(plan, name, HashJoin).feeds if f.producer == t.id]
-    assert [f.exchange for f in feeds] == [0, 0, 0]
+    assert [x.needed.keys for x in t.exchanges] == [(1,)]  # three readers
+    assert sorted(x.needed.keys for x in u.exchanges) == [(0,), (1,)]
+    origins = [f for name in "vwx" for f in with_node(plan, name, HashJoin).origins if f.producer == t.id]
+    assert [f.exchange for f in origins] == [0, 0, 0]
 
 
 def test_a_source_reads_only_the_columns_that_some_view_wants() -> None:
@@ -104,9 +104,9 @@ def backfilled() -> Catalog:
 def test_a_new_view_reads_existing_tables_and_sources_in_full() -> None:
     plan = make_schedule(backfilled(), 2)
     (t,) = of(plan, "t")
-    assert all(f.want.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).feeds)
-    assert all(f.want.part == IN_FULL for f in with_node(plan, "of_source", PartialAgg).feeds)
-    assert not any(f.want.part == IN_FULL for f in with_node(plan, "old", PartialAgg).feeds)
+    assert all(f.needed.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).origins)
+    assert all(f.needed.part == IN_FULL for f in with_node(plan, "of_source", PartialAgg).origins)
+    assert not any(f.needed.part == IN_FULL for f in with_node(plan, "old", PartialAgg).origins)
     assert t.snapshot_table is not None
     assert t.must_run, "it has a snapshot to send, whether or not anything changed"
     assert of(plan, "s")[0].snapshot_table is None, "a source stores no rows: its files are read again"
@@ -114,7 +114,7 @@ def test_a_new_view_reads_existing_tables_and_sources_in_full() -> None:
 
 def test_in_the_next_epoch_the_view_is_like_any_other() -> None:
     plan = make_schedule(backfilled(), 3)
-    assert not any(f.want.part for s in plan.all_fragments() for f in s.feeds)
+    assert not any(f.needed.part for s in plan.all_fragments() for f in s.origins)
     assert not any(s.must_run or s.new for s in plan.all_fragments())
 
 

@@ -23,7 +23,7 @@ def test_an_epoch_takes_as_many_bytes_by_default_whether_a_pipeline_or_a_store_i
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder.parent))
     asked: list[int | None] = []
     monkeypatch.setattr(
-        "tussock.jobs.barriers.barrier.inject_barrier", lambda meta, wish, settings: asked.append(settings.max_bytes)
+        "tussock.jobs.barriers.barrier.inject_barrier", lambda meta, request, settings: asked.append(settings.max_bytes)
     )
     assert cli.main(["epoch", "--pipeline", "shop"]) == 0
     assert cli.main(["epoch", "--store", str(store)]) == 0

@@ -128,14 +128,14 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     status = " ".join(status.split())
     assert "was published without its quality checks, by tussock epoch --no-check ->" in status, status
     assert shop.run("epoch", "--pipeline", "shop", "--hold", "--no-check")[0] == 2
-    at = open_pipeline(load_pipeline(shop.folder / "pipelines/shop"))
-    assert publish_checked_epoch(at, shop.published).epoch == shop.published, (
+    store = open_pipeline(load_pipeline(shop.folder / "pipelines/shop"))
+    assert publish_checked_epoch(store, shop.published).epoch == shop.published, (
         "as the task publish_views of this run, if cleared"
     )
     insert(shop.meta, "t", (3, 8, 0))
     shop.run("epoch", "--pipeline", "shop", "--hold")
     with pytest.raises(MissingRecordError):
-        publish_checked_epoch(at, shop.meta.read_latest().epoch)
+        publish_checked_epoch(store, shop.meta.read_latest().epoch)
 
 
 @pytest.mark.parametrize("scope", ["pipeline", "view"])
@@ -146,14 +146,14 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
     shop.apply()
     insert(shop.meta, "t", (1, 7, 0), (2, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop", "--no-check")[0] == 0
-    at, epoch = open_pipeline(load_pipeline(shop.folder / "pipelines/shop")), shop.published
+    store, epoch = open_pipeline(load_pipeline(shop.folder / "pipelines/shop")), shop.published
 
     def quality(epoch: int) -> EpochQuality:
-        return quality_of_epoch(epoch, read_record(at.meta.objects, epoch), {}, by_view=scope == "view")
+        return quality_of_epoch(epoch, read_record(store.meta.objects, epoch), {}, by_view=scope == "view")
 
     assert (quality(epoch).published_by, quality(epoch).verdict) == ("tussock epoch --no-check", QualityVerdict.NONE)
     for _ in range(2):  # the second time by the suite's new version, which fails as well
-        record = check_once(at, epoch, no_progress)
+        record = check_once(store, epoch, no_progress)
         assert (record.seen, record.published_by) == (("per_g",), "tussock epoch --no-check")
         found = quality(epoch)
         assert (found.verdict, found.refused, found.published_by) == (
@@ -162,13 +162,13 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
             "tussock epoch --no-check",
         )
         assert [check.seen for check in found.checks] == [True]
-        told = [str(HeldViewsError(record)), failure(at, epoch) or ""]
+        told = [str(HeldViewsError(record)), failure(store, epoch) or ""]
         for text in told:
             assert re.search("published by tussock epoch --no-check before this check", text), text
             assert not re.search("not published|previous (epoch|rows)", text), text
         shop.suite("per_g", AT_MOST_ONE, changed=True)
     expected = f"epoch {epoch} did not pass its suites, but was published by tussock epoch --no-check before they ran"
-    assert find_refusal(at, epoch) == (expected if scope == "pipeline" else None)
+    assert find_refusal(store, epoch) == (expected if scope == "pipeline" else None)
     _, status = shop.run("status", "shop")
     assert "did not pass its suite" in status
     assert "not published" not in status
@@ -177,7 +177,7 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
     insert(shop.meta, "t", (3, 7, 0))
     shop.run("epoch", "--pipeline", "shop")
     refused = shop.meta.read_latest().epoch
-    record = read_record(at.meta.objects, refused)
+    record = read_record(store.meta.objects, refused)
     assert record is not None
     assert record.seen is UNSET
     assert quality(refused).refused == (scope == "pipeline"), "in view scope, all other views were published"
@@ -186,7 +186,7 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
     insert(shop.meta, "t", (4, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop")[0] == 0
     if scope == "pipeline":
-        assert f"and was not published; readers see epoch {shop.published}." in (failure(at, refused) or "")
+        assert f"and was not published; readers see epoch {shop.published}." in (failure(store, refused) or "")
 
 
 def test_in_view_scope_the_other_views_are_published_and_the_command_fails(shop: Shop) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store
 from tests.support.jobs.plan.catalogs import table as create_table
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field
@@ -70,12 +70,12 @@ def test_each_run_stores_one_dump_also_if_it_first_finishes_the_barrier_of_a_kil
     database = table(True, changes="snapshot", path=str(tmp_path / "dumps"), may_be_missing="true")
     append(meta, create_table("other"), database)
     pipeline = Pipeline("shop", tmp_path, str(tmp_path / "store"), ())
-    inject_barrier(PipelineStore(pipeline, meta), Wish())
+    inject_barrier(PipelineStore(pipeline, meta), InputRequest())
     assert dumps == ["t"]
     advance_store(LocalRunner(), meta)
     insert(meta, "other", (1, 1, 1))
     killed, later = (open_store(tmp_path / "store", name) for name in ("killed", "later"))
-    barrier = inject_barrier(PipelineStore(pipeline, killed), Wish())
+    barrier = inject_barrier(PipelineStore(pipeline, killed), InputRequest())
     assert dumps == ["t"] * 2
-    assert inject_barrier(PipelineStore(pipeline, later), Wish()) == barrier
+    assert inject_barrier(PipelineStore(pipeline, later), InputRequest()) == barrier
     assert dumps == ["t"] * 3

@@ -42,11 +42,11 @@ def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts
 @pytest.mark.parametrize("level", range(len(PLAN.levels)))
 @pytest.mark.parametrize("expected", list(ExpectedSize))
 def test_a_unit_with_a_failure_passes_it_on_once_and_does_nothing_else(level: int, expected: ExpectedSize) -> None:
-    feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
+    origin = next((f for s in PLAN.levels[level] for f in s.origins if f.exchange is not None), None)
     address = (
         Address.of_leaf(0, LeafInput.ENTRIES)
-        if feed is None
-        else Address.of_exchange(feed.producer, feed.exchange or 0)
+        if origin is None
+        else Address.of_exchange(origin.producer, origin.exchange or 0)
     )
     arriving = make_cells(2, address, [b"rows"]), make_cells(2, Address.of_answer(Mail.FAILURE), [FAILURE])
     assert run(level, 2, *arriving, expected=expected) == [(2, Address.of_answer(Mail.FAILURE))]

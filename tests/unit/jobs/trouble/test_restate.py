@@ -19,7 +19,7 @@ from tests.support.jobs.driver.embedded import append, epoch, new_store, open_st
 from tests.support.s3_servers import BUCKET, credentials, moto_process
 from tests.unit.jobs.barriers.test_source_holds import FILE_FIELDS, damage, over, write
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources, require_not_held
 from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -77,7 +77,7 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
         CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
     )
     for interval in DAYS:
-        advance_store(LocalRunner(), meta, Wish(interval))
+        advance_store(LocalRunner(), meta, InputRequest(interval))
     return meta
 
 
@@ -156,7 +156,7 @@ def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days
     assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), (
         "a new view has the same rows as the others"
     )
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -183,9 +183,9 @@ def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
         over("s"),
         CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
     )
-    advance_store(LocalRunner(), meta, Wish(DAYS[0]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[0]))
     write(day(days, 1), 2, 3)
-    advance_store(LocalRunner(), meta, Wish(DAYS[0]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[0]))
     require(meta, of(2, 3))
 
 
@@ -199,12 +199,12 @@ def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch:
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3 * 10**9)
     append(meta, source(days / "{start:%Y-%m-%d}"), over("s"))
     for _ in range(3):
-        advance_store(LocalRunner(), meta, Wish(DAYS[0]))
+        advance_store(LocalRunner(), meta, InputRequest(DAYS[0]))
     assert read == [str(day(days, 1))]
     day(days, 1).chmod(0o600)
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3600 * 10**9)
     for _ in range(3):
-        assert advance_store(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
+        assert advance_store(LocalRunner(), meta, InputRequest(DAYS[0])) == [], "it has the content that was taken"
     assert read == [str(day(days, 1))] * 2, "read again, because its inode changed"
 
 
@@ -269,30 +269,32 @@ def test_the_rows_of_a_deleted_file_are_removed_on_request(meta: MetaStore, days
     day(days, 2).unlink()
     with pytest.raises(CannotRestateError, match=r"file .* no longer exists; use --gone"):
         Restating(meta, "s", Restated(str(day(days, 2))))
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 3, 13))
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 2)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 2, 3, 13))
 
 
 def test_a_file_whose_rows_were_removed_is_not_read_again_until_it_changes(meta: MetaStore, days: Path) -> None:
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[1])) == []
     day(days, 2).touch()
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == [], "it has another time, and is no other file"
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[1])) == [], "it has another time, and is no other file"
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 22)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 22, 3, 13))
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     day(days, 2).unlink()
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[1])) == []
     write(day(days, 2), 22)
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == [], "a delivery of the same bytes is no other file"
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[1])) == [], (
+        "a delivery of the same bytes is no other file"
+    )
     assert restate(meta, Restated(str(day(days, 2))))
     require(meta, of(1, 11, 22, 3, 13))
 
@@ -312,21 +314,21 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
 def test_a_run_of_an_interval_restates_its_changed_files_and_other_runs_do_not(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     write(day(days, 2, "late"), 5)
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[0])) == []
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[2])) == []
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[0])) == []
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[2])) == []
     require(meta, of(1, 11, 2, 12, 3, 13))
     said: list[str] = []
-    (summary,) = advance_store(LocalRunner(), meta, Wish(DAYS[1]), progress=said.append)
+    (summary,) = advance_store(LocalRunner(), meta, InputRequest(DAYS[1]), progress=said.append)
     assert f"restates {day(days, 2)} of s" in said[0]
     assert f"restated files of s: {day(days, 2)}\n" in f"{show_summary(summary)}\n", "the late file is new"
     require(meta, of(1, 11, 2, 99, 5, 3, 13))
-    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
+    assert advance_store(LocalRunner(), meta, InputRequest(DAYS[1])) == []
 
 
 def test_an_interval_is_restated_with_changed_deleted_and_late_files(meta: MetaStore, days: Path) -> None:
     write(day(days, 2, "b"), 20)
     write(day(days, 2, "c"), 21)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     write(day(days, 2), 2, 99)
     day(days, 2, "b").unlink()
     write(day(days, 2, "late"), 5)
@@ -338,10 +340,10 @@ def test_an_interval_is_restated_with_changed_deleted_and_late_files(meta: MetaS
 
 def test_an_emptied_file_has_no_rows(meta: MetaStore, days: Path) -> None:
     day(days, 2).write_bytes(b"")
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 4)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 4, 3, 13))
 
 
@@ -389,12 +391,12 @@ def test_a_file_that_was_damaged_since_it_was_taken_is_held_and_looked_at_once(m
     write(day(days, 2), 2, 99)
     whole = damage(day(days, 2))
     for _ in range(2):
-        advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+        advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
         with pytest.raises(HeldSourcesError, match="cannot be read as parquet"):
             require_not_held(meta.read_latest().catalog, DAYS[1])
     require(meta, of(1, 11, 2, 12, 3, 13))
     day(days, 2).write_bytes(whole)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -422,7 +424,7 @@ def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Pat
     advance_store(LocalRunner(), meta)
     require(meta, of(1, 11, 2, 12, 3, 13))
     write(day(days, 2, "bad"), 6)
-    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, InputRequest(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 6, 3, 13))
 
 

@@ -77,7 +77,7 @@ def test_a_cell_passes_every_level_between_its_producer_and_its_deepest_reader()
             reading = {
                 s.level
                 for s in DEEP.all_fragments()
-                for f in s.feeds
+                for f in s.origins
                 if (f.producer, f.exchange) == (scheduled.id, exchange.index)
             }
             assert {level for level, route in enumerate(found) if route.is_read(address)} == reading

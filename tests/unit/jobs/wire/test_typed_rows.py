@@ -10,7 +10,7 @@ from tussock.jobs.chunks.chunk import decode_tables, make_chunk
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.fragments import Dispatch
-from tussock.jobs.schedule.schedule import Exchange, Feed, Schedule, ScheduledFragment, Want
+from tussock.jobs.schedule.schedule import Exchange, InputOrigin, NeededOutput, Schedule, ScheduledFragment
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, make_cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import (
@@ -27,17 +27,19 @@ from tussock.jobs.wire.typed_rows import (
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")
-EXCHANGE = Exchange(0, Want((0, 1), Dispatch.STAY, project=(Column(0, "bigint"), UPPER)), 1)
+EXCHANGE = Exchange(0, NeededOutput((0, 1), Dispatch.STAY, project=(Column(0, "bigint"), UPPER)), 1)
 
 
 def fragment(
-    id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()
+    id: int, level: int, origins: tuple[InputOrigin, ...] = (), exchanges: tuple[Exchange, ...] = ()
 ) -> ScheduledFragment:
-    return ScheduledFragment(id, level, 1, "v", "view", False, False, None, None, (), feeds, exchanges, (), None, False)
+    return ScheduledFragment(
+        id, level, 1, "v", "view", False, False, None, None, (), origins, exchanges, (), None, False
+    )
 
 
 SCHEDULE = Schedule(
-    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, feeds=(Feed(0, 0, EXCHANGE.want, TYPES),)),)),
+    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, origins=(InputOrigin(0, 0, EXCHANGE.needed, TYPES),)),)),
 )
 
 
@@ -107,7 +109,7 @@ def test_the_first_row_that_raises_is_named_with_sparks_input(step: SparkStep) -
     assert answer.column(1).to_pylist() == [Mail.FAILURE]
     error = first_failure(answer.column(3).to_pylist())
     assert isinstance(error, RaisedInSpark)
-    assert (error.relation, error.fragment, error.feed, error.values) == ("v", 1, 0, ["2", "'bad'"])
+    assert (error.relation, error.fragment, error.input_index, error.values) == ("v", 1, 0, ["2", "'bad'"])
     assert "initcap(c1)" in str(error)
 
 
