@@ -26,9 +26,10 @@ and adds the same ones.
 
 Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
 deleted keys.
+Memory: many changes are applied by part of the vnodes, about _PART_ROWS of them at once, and sealed from time to time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,9 @@ from tussock.jobs.executors.base import (
 )
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
 from tussock.jobs.executors.exact_sum import integer_values
+from tussock.jobs.executors.input_parts import even_parts, input_parts
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
-from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
+from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
 from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.hummock.same_rows import same_rows
@@ -60,6 +62,7 @@ from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
 
 _PURGES_PER_PERIOD = 7
+_PART_ROWS = 1 << 17  # changes that are applied at once
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -169,28 +172,42 @@ class _Counted:
     after: Positions
 
 
-class KeyedChangesExecutor:
+class KeyedChangesExecutor(MakesPieces):
     """Applies the changes of one actor's keys.
 
     Invariant: the sum of all output chunks is the content of `rows` on these vnodes.
     """
 
+    by_key = True
+
     def __init__(self, node: KeyedChanges, tables: Sequence[StateTable], actor: Actor) -> None:
-        self._node, self._actor = node, actor
+        self._node, self._actor, self._tables = node, actor, tables
         self._rows, self._positions, self._deleted, late, self._history, self._truncated = tables
         self._late = LateChanges(late, actor)
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Like `make_pieces`, with the whole output in memory."""
+        return pa.concat_tables([empty_chunk(self._node.types), *self.make_pieces(*chunks)])
+
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """Apply a chunk of changes, and one of truncations. Weights are 1, or -1 for a change that is taken back.
 
-        Returns: at most one -old and one +new row per key.
+        Yields: at most one -old and one +new row per key.
         """
         chunk, *truncations = chunks
-        self._purge_deleted()
+        was, now = self._truncate(truncations[0] if truncations else None)
+        parts = input_parts(self._actor, chunk, self._node.key)
+        del chunk, chunks
+        for vnodes, changes in even_parts(parts, self._node.key, _PART_ROWS, self._actor.vnode_count):
+            yield self._apply_changes(vnodes, changes, was, now)
+            self._actor.seal_written(self._tables)
+
+    def _apply_changes(self, vnodes: Sequence[int], chunk: pa.Table, was: bytes | None, now: bytes | None) -> pa.Table:
+        """Apply the changes of some vnodes. `was`, `now`: the newest truncation before and after this epoch."""
+        self._purge_deleted(vnodes)
         if self._node.by_value:
             chunk = self._count_changes(chunk)
-        was, now = self._truncate(truncations[0] if truncations else None)
         if chunk.num_rows == 0 and was == now:
             return empty_chunk(self._node.types)
         weights = weights_of(chunk)
@@ -199,7 +216,7 @@ class KeyedChangesExecutor:
         if self._node.keeps_history and not self._node.by_value:
             self._history.delete_rows(self._as_history(gone))
             self._history.insert_rows(self._as_history(come))
-        keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now)])
+        keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now, vnodes)])
         ids, first = key_ids(keys.columns, keys.num_rows)
         keys, ids = take_rows(keys, first), ids[: len(weights)]
         before = self._latest_before(keys).cover(was)
@@ -278,15 +295,15 @@ class KeyedChangesExecutor:
         truncation = self._truncated.scan_prefix(pa.table([pa.array(place)], names=["c0"]), limit=1, reverse=True).rows
         return truncation.column(1)[0].as_py() if truncation.num_rows else None
 
-    def _keys_between(self, was: bytes | None, now: bytes | None) -> list[pa.Table]:
-        """The keys that a new truncation may delete, or that may return as one is taken back."""
+    def _keys_between(self, was: bytes | None, now: bytes | None, vnodes: Sequence[int]) -> list[pa.Table]:
+        """The keys of some vnodes that a new truncation may delete, or that may return as one is taken back."""
         if was == now:
             return []
         width = len(self._node.key)
         table = self._history if _is_later_truncation(was, now) else self._positions
         low, high = (now, was) if table is self._history else (was, now)
         keys = []
-        for rows in table.scan(self._actor.vnodes):
+        for rows in table.scan(vnodes):
             chosen = pc.less_equal(rows.column(width), pa.scalar(high, pa.binary()))
             if low is not None:
                 chosen = pc.and_(chosen, pc.greater(rows.column(width), pa.scalar(low, pa.binary())))
@@ -394,13 +411,13 @@ class KeyedChangesExecutor:
         rows = come.filter(pa.array(late))
         self._late.add_changes([rows.column(k) for k in self._node.key])
 
-    def _purge_deleted(self) -> None:
-        """Forget deleted keys whose period is over, once in a part of the period."""
+    def _purge_deleted(self, vnodes: Sequence[int]) -> None:
+        """Forget deleted keys of some vnodes whose period is over, once in a part of the period."""
         part = max(1, self._node.tombstones_us // _PURGES_PER_PERIOD)
         if self._actor.moment // part == self._actor.moment_before // part:
             return
         since = self._actor.moment - self._node.tombstones_us
-        for rows in self._deleted.scan(self._actor.vnodes):
+        for rows in self._deleted.scan(vnodes):
             self._deleted.delete_rows(rows.filter(pc.less(rows.column(-1), since)))
 
     def _as_history(self, changes: pa.Table) -> pa.Table:

@@ -10,7 +10,8 @@ differ are written. An epoch reads whole deliveries (pinned_deliveries.py). One 
 the epoch that takes it back reads the one that counts then.
 
 Cost: a read of all rows for each epoch with a delivery; writes for the rows that differ.
-Memory: the rows of a part of the vnodes (jobs/task/vnode_parts.py), those of _PART_ROWS rows, and the rows that differ.
+Memory: the rows of a part of the vnodes (jobs/task/vnode_parts.py), those of _PART_ROWS rows, and the rows that differ
+in a part. The written rows are sealed from time to time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +27,9 @@ from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
 from tussock.jobs.executors.equal_rows import pair_equal_rows
+from tussock.jobs.executors.input_parts import input_parts
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
-from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list, show_row
+from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Own, PlainNode, column_list, show_row
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
 from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.hummock.same_rows import same_rows
@@ -145,7 +147,7 @@ class _Difference:
     new: list[pa.Table]
 
 
-class KeyedDeliveriesExecutor:
+class KeyedDeliveriesExecutor(MakesPieces):
     """Replaces the rows of one actor's keys.
 
     The present rows are read once, in the order of vnodes. They are compared in parts of a few vnodes, with the rows
@@ -155,30 +157,41 @@ class KeyedDeliveriesExecutor:
     Invariant: the sum of all output chunks is the content of `rows` on these vnodes.
     """
 
+    by_key = True
+
     def __init__(self, node: KeyedDeliveries, tables: Sequence[StateTable], actor: Actor) -> None:
-        self._node, self._actor = node, actor
+        self._node, self._actor, self._tables = node, actor, tables
         self._rows, late, self._begun = tables
         self._late = LateChanges(late, actor)
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Like `make_pieces`, with the whole output in memory."""
+        return pa.concat_tables([empty_chunk(self._node.types), *self.make_pieces(*chunks)])
+
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """Apply the rows of deliveries, and the deliveries. A delivery that is taken back has the weight -1.
 
-        Returns: at most one -old and one +new row per key. Raises DuplicateKeyError.
+        Yields: at most one -old and one +new row per key. Raises DuplicateKeyError.
         """
         chunk, begun = chunks
         if not begun.num_rows:
-            return empty_chunk(self._node.types)
+            return
         scopes = self._number_scopes(begun)
+        self._actor.counters.update(present=0, deleted=0)
+        for vnodes, rows in input_parts(self._actor, chunk, self._node.key):
+            yield self._replace_rows(vnodes, rows, scopes)
+            self._actor.seal_written(self._tables)
+
+    def _replace_rows(self, vnodes: Sequence[int], rows: pa.Table, scopes: _Scopes) -> pa.Table:
+        """Replace the rows of some vnodes, and return the difference."""
         none = self._schema.empty_table()
         difference = _Difference([none], [none], [none])
-        self._actor.counters.update(present=0, deleted=0)
-        for vnodes, rows in self._parts_of(chunk):
-            come = self._as_rows(rows.columns[: len(self._node.types)]).combine_chunks()
-            ranks = scopes.ranks_of(rows.column(len(self._node.types)).to_numpy())
-            for present, places in self._divide_rows(come, vnodes):
-                some, of_some = (come, ranks) if places is None else (take_rows(come, places), ranks[places])
-                self._compare_part(*self._without_equals(present, some, of_some, scopes), scopes, difference)
+        come = self._as_rows(rows.columns[: len(self._node.types)]).combine_chunks()
+        ranks = scopes.ranks_of(rows.column(len(self._node.types)).to_numpy())
+        for present, places in self._divide_rows(come, vnodes):
+            some, of_some = (come, ranks) if places is None else (take_rows(come, places), ranks[places])
+            self._compare_part(*self._without_equals(present, some, of_some, scopes), scopes, difference)
         removed, new = pa.concat_tables(difference.removed), pa.concat_tables(difference.new)
         self._rows.delete_rows(removed)
         self._rows.insert_rows(new)
@@ -186,18 +199,6 @@ class KeyedDeliveriesExecutor:
 
     def _as_rows(self, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
         return conform_rows(pa.table(list(columns), names=self._schema.names), self._schema)
-
-    def _parts_of(self, chunk: pa.Table) -> Iterator[tuple[Sequence[int], pa.Table]]:
-        """Yield ranges of the actor's vnodes, and the rows that come for each."""
-        if self._actor.parts is None:
-            yield self._actor.vnodes, chunk
-            return
-        of_rows = self._vnodes_of(chunk)
-        for vnodes, rows in self._actor.parts():
-            mine = [v for v in self._actor.vnodes if v in vnodes]
-            rest = chunk.filter(pa.array((of_rows >= vnodes.start) & (of_rows < vnodes.stop)))
-            if mine:
-                yield mine, rest if rows is None else pa.concat_tables([rows, rows_of(rest)])
 
     def _divide_rows(self, come: pa.Table, mine: Sequence[int]) -> Iterator[tuple[pa.Table, Positions | None]]:
         """Yield the present rows of some of the vnodes, and the places of the rows that come for these; None: all."""

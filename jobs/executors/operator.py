@@ -74,8 +74,12 @@ def _no_rows(name: str) -> pa.Table:
     raise KeyError(name)
 
 
+def _seal_nothing(tables: Sequence[StateTable]) -> None:
+    pass
+
+
 class VnodePart(NamedTuple):
-    """The inserted rows of an input whose vnodes are in a range, without weights; None: there are none."""
+    """The rows of an input whose vnodes are in a range, as a chunk; None: there are none."""
 
     vnodes: range
     rows: pa.Table | None
@@ -96,6 +100,9 @@ class Actor:
     counters: Counter[str] = field(default_factory=Counter)  # that an executor reports to the driver
     # Further rows of its first input, if these are many, in parts that cover all vnodes. Call it once.
     parts: Callable[[], Iterator[VnodePart]] | None = None
+    # Seals the larger of these tables while the executor goes on, so that the MemTables of a large epoch are bounded.
+    # Requires: in this epoch, the executor neither reads nor writes again a key that it has written.
+    seal_written: Callable[[Sequence[StateTable]], None] = _seal_nothing
 
 
 class Executor(Protocol):

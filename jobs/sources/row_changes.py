@@ -221,7 +221,7 @@ def _positions(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> p
     if HiddenColumn.FILE_PATH in plan.hidden:
         paths = one_array(records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH))).dictionary_encode()
         names = [natural_order(name_in_source(place_of(uri), plan.folders)) for uri in paths.dictionary.to_pylist()]
-        parts.append(encode_values(pa.array(names, pa.binary()).take(paths.indices)))
+        parts.append(encode_values(pa.array(names, pa.binary())).take(paths.indices))
     parts.append(_digests(records, len(fields)) if plan.by_value else encode_values(one_array(records.column(-2))))
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 

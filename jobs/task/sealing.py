@@ -1,11 +1,14 @@
-"""How a level of a small epoch hands on its sealed MemTables: whole SSTs are uploaded, and the rest goes to the driver.
+"""How a level hands on its sealed MemTables: whole SSTs are uploaded, and the rest goes to the driver or another level.
 
 The unit of an undivided epoch decides as the units for which it works: it divides MemTables by their vnodes, once a
 decision may depend on it. So the epoch need not run again with its units if it seals more than expected.
+
+An executor that reads its input in parts seals while it goes on (SealedParts). So a large epoch has one SST of each
+table in memory, and not all of its rows.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +20,9 @@ from tussock.jobs.wire.flush_policy import ExpectedSize, Flush
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.stacked import canonical_rows
+from tussock.statestore.table.state_table import StateTable
+
+SEALED_ROWS = 1 << 17  # written to one table before a part of it is sealed
 
 
 @dataclass(slots=True)
@@ -71,6 +77,41 @@ class LevelSealer:
         owners = np.asarray(self.task.sealed_for)[vnodes_of_keys(keys)]
         for unit in np.unique(owners).tolist():
             yield unit, SealedBatch(sealed.table_id, some_rows(sealed.rows, owners == unit))
+
+
+@dataclass(slots=True)
+class SealedParts:
+    """The parts of MemTables that one fragment's executors seal while they go on.
+
+    Args:
+        upload: uploads batches, and returns the cell that lists their SSTs.
+        target_bytes: size of an SST; None: nothing is uploaded, because the epoch seals little.
+    """
+
+    upload: Callable[[list[SealedBatch]], pa.RecordBatch]
+    target_bytes: int | None
+    cells: list[pa.RecordBatch] = field(default_factory=list)  # about the uploaded SSTs
+    _waiting: dict[int, list[SealedBatch]] = field(default_factory=dict)  # by table
+    _waiting_bytes: Counter[int] = field(default_factory=Counter)
+
+    def seal_tables(self, tables: Sequence[StateTable]) -> None:
+        """Seal the tables with many changes, and upload those with enough for an SST."""
+        for table in tables:
+            if table.written_rows >= SEALED_ROWS and (sealed := table.seal_part()) is not None:
+                self._add_part(sealed)
+
+    def take_rest(self) -> Iterator[SealedBatch]:
+        """Yield the parts that were not uploaded."""
+        for table_id in sorted(self._waiting):
+            yield from self._waiting.pop(table_id)
+
+    def _add_part(self, sealed: SealedBatch) -> None:
+        table_id = sealed.table_id
+        self._waiting.setdefault(table_id, []).append(sealed)
+        self._waiting_bytes[table_id] += content_bytes(sealed.rows)
+        if self.target_bytes is not None and self._waiting_bytes[table_id] >= self.target_bytes:
+            del self._waiting_bytes[table_id]
+            self.cells.append(self.upload(self._waiting.pop(table_id)))
 
 
 def content_bytes(rows: pa.Table) -> int:

@@ -38,7 +38,7 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import NeededOutput, ScheduledFragment, SnapshotPart
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
-from tussock.jobs.sources.keyed import is_keyed, records_of, takes_whole_deliveries
+from tussock.jobs.sources.keyed import is_keyed, records_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
@@ -50,12 +50,12 @@ from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
-from tussock.jobs.task.sealing import LevelSealer
+from tussock.jobs.task.sealing import LevelSealer, SealedParts
 from tussock.jobs.task.source_rows import SourceRows
 from tussock.jobs.task.vnode_parts import PartCells, VnodeParts
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
-from tussock.jobs.wire.flush_policy import Flush
+from tussock.jobs.wire.flush_policy import ExpectedSize, Flush
 from tussock.jobs.wire.typed_rows import steps_behind, typed_rows
 from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.decoding import decoder_of
@@ -178,19 +178,24 @@ class Unit:
     def _run_fragment(self, scheduled: ScheduledFragment) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
+        much = self.task.expected is ExpectedSize.MUCH
+        sealed_parts = SealedParts(self._upload_parts, self.task.policy.target_bytes if much else None)
         if scheduled.source is not None:
             output, taken = yield from self._read_source(scheduled)
         elif scheduled.replayed is not None:
             output, taken = self._replay_changes(scheduled.replayed)
         elif (coming := self._coming_input(scheduled)) is not None:
             tables = {t.table_id: self._state_table(t) for t in _used_tables(scheduled)}
-            output, taken = self._run_operators(scheduled, coming, tables)
+            output, taken = self._run_operators(scheduled, coming, tables, sealed_parts)
         else:
             for schema in _used_tables(scheduled):
                 self._row_cache_of(schema).publish_idle()
             return
         if self.readers[scheduled.id, None]:
             self.outputs[scheduled.id] = output
+        yield from sealed_parts.cells
+        for part in sealed_parts.take_rest():
+            yield from self._keep_sealed(part)
         for table in tables.values():
             if (sealed := table.seal_changes()) is not None:
                 yield from self._keep_sealed(sealed)
@@ -253,7 +258,11 @@ class Unit:
         return _FragmentInput(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
     def _run_operators(
-        self, scheduled: ScheduledFragment, coming: _FragmentInput, tables: dict[int, StateTable]
+        self,
+        scheduled: ScheduledFragment,
+        coming: _FragmentInput,
+        tables: dict[int, StateTable],
+        sealed_parts: SealedParts,
     ) -> tuple[_Output, _InputSize]:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
@@ -269,6 +278,7 @@ class Unit:
             scheduled.new,
             *moments,
             parts=None if exchange is None or parts is None else partial(parts.take_parts, exchange),
+            seal_written=sealed_parts.seal_tables,
         )
         taken = _InputSize(
             sum(i.num_rows for i in inputs),
@@ -396,7 +406,7 @@ class Unit:
                 yield widen_columns(part.rows, types)
 
         if is_keyed(statement):
-            divided = self._parts_of_deliveries(scheduled)
+            divided = self._parts_of_changes(scheduled)
             output, taken = yield from _read_changes(statement, read_new(), rejects, divided)
             return replace(output, undeclared=tuple(sorted(undeclared))), taken
         files = self._files_with_ids(scheduled)
@@ -411,10 +421,9 @@ class Unit:
         fed = {Port.REJECTS: pa.concat_tables(rejects)}
         return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
-    def _parts_of_deliveries(self, scheduled: ScheduledFragment) -> VnodeParts | None:
-        """The parts in which the rows of whole deliveries are sent; None: the rows are sent as a whole."""
-        assert scheduled.source is not None
-        if not takes_whole_deliveries(scheduled.source.statement) or self.readers[scheduled.id, None]:
+    def _parts_of_changes(self, scheduled: ScheduledFragment) -> VnodeParts | None:
+        """The parts in which the changes of a keyed source are sent; None: they are sent as a whole."""
+        if self.readers[scheduled.id, None]:
             return None
         exchanges = [exchange for exchange in scheduled.exchanges if exchange.needed.port is Port.CHANGES]
         if len(exchanges) != 1:
@@ -552,6 +561,10 @@ class Unit:
         own, self.gathered = self.gathered, None
         for sealed in own:
             yield from self._keep_sealed(sealed)
+
+    def _upload_parts(self, parts: list[SealedBatch]) -> pa.RecordBatch:
+        """Upload parts of a MemTable while its executor goes on."""
+        return self._upload_sealed(_handed_over(parts))
 
     def _upload_sealed(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task

@@ -1,4 +1,4 @@
-"""Rows of an exchange in parts by range of vnodes, for a reader that compares them with a whole table.
+"""Rows of an exchange in parts by range of vnodes, for a reader that can process one part after the other.
 
     sender     VnodeParts encodes rows while they are read. A cell has the rows of one part for one unit
     receiver   PartCells keeps cells in memory, above a bound in a file, and returns the rows of one part at a time
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tussock.jobs.chunks.chunk import decode_tables, encode_whole, rows_of
+from tussock.jobs.chunks.chunk import decode_tables, encode_whole
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.executors.operator import VnodePart
 from tussock.jobs.wire.cell import Address, make_cells
@@ -53,7 +53,7 @@ class VnodeParts:
         self._rest_rows = self._divided_bytes = 0
 
     def add_rows(self, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Add rows, and yield the cells that are complete. They have no weights: each row is inserted."""
+        """Add a chunk, and yield the cells that are complete."""
         self.rest.append(chunk)
         self._rest_rows += chunk.num_rows
         if self._rest_rows >= DIVIDED_ROWS:
@@ -75,7 +75,7 @@ class VnodeParts:
         places = self._place_of_vnode[vnodes_of([chunk.column(k) for k in self._keys], self._vnode_count)]
         counts = np.bincount(places)
         order = np.argsort(places.astype(np.uint16 if len(counts) < 1 << 16 else np.int64), kind="stable")
-        grouped = rows_of(chunk).take(pa.array(order))
+        grouped = chunk.take(pa.array(order))
         starts = np.cumsum(counts) - counts
         for place in np.flatnonzero(counts).tolist():
             self._divided.setdefault(place, []).append(grouped.slice(int(starts[place]), int(counts[place])))

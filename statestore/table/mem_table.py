@@ -74,6 +74,10 @@ class MemTable:
         self._runs: list[MemRun] = []  # newest first; for equal keys the newer run wins
         self._pending: list[MemRun] = []  # in write order; keys unsorted, repeats allowed
 
+    def __len__(self) -> int:
+        """The number of changes, before those of equal keys in different batches are merged."""
+        return sum(map(len, self._runs)) + sum(map(len, self._pending))
+
     def put(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
         """Insert or replace rows by key. In a batch, the last row of a key wins."""
         self._append_changes(keys, rows, True)

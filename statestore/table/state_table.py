@@ -245,6 +245,20 @@ class StateTable:
             self._remembered = None
         return self._sealed_batch(changed)
 
+    @property
+    def written_rows(self) -> int:
+        """The number of writes that are not sealed. Repeated writes of a key may count."""
+        return len(self._mem)
+
+    def seal_part(self) -> SealedBatch | None:
+        """Return the changes so far, sorted by key, and empty the MemTable, so that it does not grow further.
+
+        Requires: nothing reads or writes the changed keys again in this epoch. The table's rows are not remembered for
+        the next epoch.
+        """
+        self._remembered = None
+        return self._sealed_batch(self._mem.take_all())
+
     def sealed_so_far(self) -> SealedBatch | None:
         """Return what `seal_changes` would return, and keep the changes, so that further ones can follow."""
         return self._sealed_batch(self._mem.merge_all())

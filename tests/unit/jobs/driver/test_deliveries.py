@@ -35,7 +35,7 @@ from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.task import unit, vnode_parts
+from tussock.jobs.task import sealing, unit, vnode_parts
 from tussock.jobs.trouble.restate import Restating
 from tussock.jobs.trouble.supersede import abandon_barrier, take_corrected
 from tussock.jobs.wire.cell import Address
@@ -197,6 +197,7 @@ def test_random_deliveries_of_several_files_give_the_rows_of_the_model(
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", chance.choice([1, 3, 100]))
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", chance.choice([0, 1 << 20]))
     monkeypatch.setattr(vnode_parts, "KEPT_BYTES", chance.choice([0, 1 << 20]))
+    monkeypatch.setattr(sealing, "SEALED_ROWS", chance.choice([1, 3, 100]))
     meta = new_store(tmp_path / "store", units=chance.choice([1, 2, 4]))
     feed = Feed(chance, tmp_path / "in", Model(kind))
     append(meta, customers(feed.folder, kind, snapshot_done=DONE), *VIEWS)

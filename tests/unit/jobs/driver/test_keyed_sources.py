@@ -5,11 +5,12 @@ The model keeps the records of every file, and computes the rows from all of the
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.executors import keyed_deliveries
+from tussock.jobs.executors import input_parts, keyed_changes, keyed_deliveries
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.equal_rows import pair_equal_rows
 from tussock.jobs.facts.sources import list_sources
@@ -35,9 +36,12 @@ from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
+from tussock.jobs.task import sealing, unit, vnode_parts
+from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 
 FIELDS = (Field("id", "bigint"), Field("n", "int"), Field("v", "int"), Field("s", "string"))
@@ -116,13 +120,28 @@ def some_records(chance: random.Random, epoch: int, texts: Sequence[str]) -> lis
     ]
 
 
+def divide_input(chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
+    """Send, apply and seal few rows at once, as an epoch does with many, or all rows together."""
+    if chance.random() < 0.3:
+        return LocalRunner()
+    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
+    monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", chance.choice([1, 3, 100]))
+    monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", chance.choice([0, 1 << 20]))
+    monkeypatch.setattr(vnode_parts, "KEPT_BYTES", chance.choice([0, 1 << 20]))
+    monkeypatch.setattr(keyed_changes, "_PART_ROWS", chance.choice([3, 100]))
+    monkeypatch.setattr(sealing, "SEALED_ROWS", chance.choice([3, 100]))
+    little = FlushPolicy().little_rows * chance.randrange(2)
+    return LocalRunner(FlushPolicy(chance.choice([1, 500]), little_rows=little, little_file_bytes=little * 40))
+
+
 @pytest.mark.parametrize("changes", ["upsert", "operations"])
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
 def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
-    tmp_path: Path, seed: int, changes: str
+    tmp_path: Path, seed: int, changes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["I", "U", "u", "D"] if changes == "operations" else ["a", "b", "gone"]
     chance, folder, by_sequence = random.Random(seed), tmp_path / "in", seed % 2 == 0
+    runner = divide_input(chance, monkeypatch)
     meta, model = new_store(tmp_path / "store", units=chance.choice([1, 2, 4])), Model(by_sequence)
     write(folder / "f50.parquet", records := some_records(chance, 0, texts))
     model.files["f50.parquet"] = records
@@ -130,7 +149,7 @@ def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
     if changes == "operations":
         options |= {"changes": changes, "op_column": "s"}
     append(meta, customers(folder, **options), CreateView("by_value", "SELECT …", BY_VALUE))
-    advance_store(LocalRunner(), meta)
+    advance_store(runner, meta)
     require_equal(meta, model)
     for epoch in range(1, 31):
         match chance.choice(["new"] * 5 + ["corrected", "withdrawn", "restarted", "late view"]):
@@ -149,7 +168,7 @@ def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
                 meta = open_store(tmp_path / "store", f"run {epoch}")
             case "late view":
                 append(meta, CreateView("late", "SELECT …", BY_VALUE))
-                advance_store(LocalRunner(), meta)
+                advance_store(runner, meta)
                 assert rows(meta, "late") == model.by_value()
                 append(meta, Drop(RelationKind.VIEW, "late"))
             case _:
@@ -158,8 +177,58 @@ def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
                 model.files[name] = chance.choice([*model.files.values()]) if again else []
                 model.files[name] = [*model.files[name], *some_records(chance, epoch, texts)]
                 write(folder / name, model.files[name])
-        advance_store(LocalRunner(), meta)
+        advance_store(runner, meta)
         require_equal(meta, model)
+
+
+@pytest.mark.parametrize("changes", ["upsert", "operations", "snapshot"])
+def test_a_large_first_load_holds_few_rows_at_once(
+    tmp_path: Path, changes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the reader to the SSTs: the rows that wait at the sender, those that are applied together, and MemTables."""
+    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", 100)
+    monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", 200)
+    monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", 10_000)
+    monkeypatch.setattr(keyed_changes, "_PART_ROWS", 300)
+    monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", 300)
+    monkeypatch.setattr(sealing, "SEALED_ROWS", 300)
+    held: dict[str, int] = {"sent": 0, "applied": 0, "written": 0, "sealed": 0}
+
+    def note(what: str, rows: int) -> None:
+        held[what] = max(held[what], rows)
+
+    add_rows, take, seal = vnode_parts.VnodeParts.add_rows, input_parts.input_parts, sealing.SealedParts.seal_tables
+
+    def add_counted(self: vnode_parts.VnodeParts, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from add_rows(self, chunk)
+        divided = sum(some.num_rows for parts in self._divided.values() for some in parts)
+        note("sent", divided + sum(some.num_rows for some in self.rest))
+
+    def take_counted(*given: Any) -> Iterator[input_parts.InputPart]:
+        for part in take(*given):
+            note("applied", part.rows.num_rows)
+            yield part
+
+    def seal_counted(self: sealing.SealedParts, tables: Sequence[StateTable]) -> None:
+        for table in tables:
+            note("written", table.written_rows)
+        seal(self, tables)
+        note("sealed", sum(part.rows.num_rows for parts in self._waiting.values() for part in parts))
+
+    monkeypatch.setattr(vnode_parts.VnodeParts, "add_rows", add_counted)
+    monkeypatch.setattr(sealing.SealedParts, "seal_tables", seal_counted)
+    for module in (keyed_changes, keyed_deliveries):
+        monkeypatch.setattr(module, "input_parts", take_counted)
+    records = [(k, 1, k % 7, "I") for k in range(8_000)]
+    if changes != "snapshot":
+        records += [(k, 2, 9, "U" if changes == "operations" else "b") for k in range(0, 8_000, 4)]
+    write(tmp_path / "in/f1.parquet", records)
+    source_of = {"upsert": customers, "operations": operations_of, "snapshot": dumps}[changes]
+    meta = new_store(tmp_path / "store", units=2)
+    append(meta, source_of(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
+    advance_store(LocalRunner(FlushPolicy(target_bytes=20_000)), meta)
+    require_equal(meta, Model(by_sequence=False, files={"f1.parquet": records}))
+    assert all(0 < rows < 1_200 for rows in held.values()), held
 
 
 def store_at(folder: Path, now_ms: int) -> MetaStore:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.jobs.iceberg.tables import NAME, catalog_in, options_of, replace_files
-from tests.unit.jobs.driver.test_keyed_sources import BY_VALUE, FIELDS, Model, Record, require_equal
+from tests.unit.jobs.driver.test_keyed_sources import BY_VALUE, FIELDS, Model, Record, divide_input, require_equal
 from tests.unit.jobs.driver.test_other_store import Theirs
 from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.driver.epoch import advance_store
@@ -127,8 +127,11 @@ def source_over(log: Log, **options: str) -> CreateSource:
 @pytest.mark.parametrize("removed_rows", ["take_back", "ignore"])
 @pytest.mark.parametrize("format", LOGS)
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
-def test_rows_follow_from_the_records_of_the_table(tmp_path: Path, seed: int, format: str, removed_rows: str) -> None:
+def test_rows_follow_from_the_records_of_the_table(
+    tmp_path: Path, seed: int, format: str, removed_rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(f"{seed} {removed_rows}")
+    divide_input(chance, monkeypatch)
     log: Log = LOGS[format](tmp_path / "lake")
     options = OPERATIONS if seed % 2 else {}
     texts = ["I", "U", "D"] if options else ["a", "b", "gone"]
