@@ -4,6 +4,7 @@ Only the final value of an epoch can be an error, never an intermediate sum. In 
 in TRY mode the value is NULL.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from tussock.statestore.errors import InputError
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+_BLOCK = 1 << 15  # rows
 
 
 class AggregateError(InputError):
@@ -60,6 +63,13 @@ class Result:
     values: pa.Array
     bad: Mask | None = None
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
+
+
+def result_of_blocks(rows: int, compute: Callable[[slice], Result]) -> Result:
+    """The results of `rows` rows, computed in blocks, so that intermediate results fit in the CPU's cache."""
+    parts = [compute(slice(start, start + _BLOCK)) for start in range(0, max(rows, 1), _BLOCK)]
+    bad = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
+    return Result(pa.concat_arrays([p.values for p in parts]), bad if bad.any() else None, parts[0].error)
 
 
 def to_double_array(values: F64, valid: Mask) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.agg_result import Result, result_of_blocks
 from tussock.jobs.executors.aggregates.bitmaps import Bitmap
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import Positions
@@ -35,7 +35,6 @@ from tussock.statestore.vnode import null_mask, one_array
 
 Carry = Callable[[Positions], State]
 
-_BLOCK = 1 << 15  # frames summed at once
 _LAID = 1 << 20  # rows of frames expanded at once
 _LONG = 32  # frames with more than this many times the rows in total are expanded only if necessary
 
@@ -57,39 +56,15 @@ def aggregate_frames(call: Over, ordered: OrderedRows, carried: State, kernel: K
     if isinstance(slots[0], OfValues | OfAllRows):
         values = _of_frames(slots[0], call, ordered)
         return entry.compute_result(call.agg, slots, [[values]], kernel), lambda rows: []
-    sums = [_Sums.from_rows(slot, ordered) for slot in slots]
     heads = list(_by_slot(slots, carried)) if call.is_running and carried else None
-
-    def states_of_frames(first: Positions, end: Positions, partition: Positions) -> list[State]:
-        states = [s.sums_between(first, end) for s in sums]
-        if heads is None:
-            return states
-        earlier = [[c.take(pa.array(partition)) for c in head] for head in heads]
-        return [slot.add_change(before, change) for slot, before, change in zip(slots, earlier, states, strict=True)]
-
-    def carry_of_rows(rows: Positions) -> State:
-        if not call.is_running:
-            return []
-        partition = ordered.partition[rows]
-        return [
-            column
-            for state in states_of_frames(ordered.first_place[rows] - partition - 1, rows, partition)
-            for column in state
-        ]
-
+    sums = _FrameSums(ordered, slots, [_Sums.from_rows(slot, ordered) for slot in slots], heads)
     first, end = _rows_of_frames(call, ordered)
-    parts = []
-    for start in range(0, max(len(ordered), 1), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        parts.append(
-            entry.compute_result(
-                call.agg, slots, states_of_frames(first[part], end[part], ordered.partition[part]), kernel
-            )
-        )
-    bad = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
-    return Result(
-        pa.concat_arrays([p.values for p in parts]), bad if bad.any() else None, parts[0].error
-    ), carry_of_rows
+
+    def compute_block(block: slice) -> Result:
+        states = sums.states_between(first[block], end[block], ordered.partition[block])
+        return entry.compute_result(call.agg, slots, states, kernel)
+
+    return result_of_blocks(len(ordered), compute_block), sums.carried_by if call.is_running else lambda rows: []
 
 
 def _slots_of(call: Over) -> tuple[Slot, ...]:
@@ -128,6 +103,34 @@ class _Sums:
 
     def sums_between(self, first: Positions, end: Positions) -> State:
         return self.deposit.collect([pa.array(column[end] - column[first]) for column in self.sums])
+
+
+@dataclass(frozen=True)
+class _FrameSums:
+    """The states of all slots, over the rows of frames.
+
+    Args:
+        heads: the carried values of each slot, (partitions,) each; None: no rows precede the loaded ones.
+    """
+
+    ordered: OrderedRows
+    slots: Sequence[Slot]
+    sums: Sequence[_Sums]
+    heads: Sequence[State] | None
+
+    def states_between(self, first: Positions, end: Positions, partition: Positions) -> list[State]:
+        """The states over the loaded rows first[i] … end[i] - 1 of a partition, and over the rows before them."""
+        states = [s.sums_between(first, end) for s in self.sums]
+        if self.heads is None:
+            return states
+        earlier = [[c.take(pa.array(partition)) for c in head] for head in self.heads]
+        return [s.add_change(before, change) for s, before, change in zip(self.slots, earlier, states, strict=True)]
+
+    def carried_by(self, rows: Positions) -> State:
+        """The values that rows carry: the states of the rows before them in their partitions."""
+        partition = self.ordered.partition[rows]
+        states = self.states_between(self.ordered.first_place[rows] - partition - 1, rows, partition)
+        return [column for state in states for column in state]
 
 
 def _of_frames(slot: OfValues | OfAllRows, call: Over, ordered: OrderedRows) -> pa.Array:

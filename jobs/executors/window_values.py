@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
+from tussock.jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result, result_of_blocks
 from tussock.jobs.executors.aggregates.sums import Sum
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.exact_sum import (
@@ -52,7 +51,6 @@ Carry = Callable[[Positions], State]
 _SUM = Sum()  # also for avg
 _NARROW_SUM = 2.0**62
 _GREATEST_SECTION = 2**62
-_BLOCK = 1 << 15  # sums rounded at once, so that intermediate results fit in the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,9 @@ def values_of(call: Over, ordered: OrderedRows, carried: State, kernel: Kernel) 
             return _frame_extremes(call, ordered, carried)
         case WindowFunction.SESSION:
             return _session_starts(call, ordered, carried)
-        case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
+        case WindowFunction.COUNT:
+            return _count_frames(call, ordered, carried)
+        case WindowFunction.SUM | WindowFunction.AVERAGE:
             return _sum_frames(call, ordered, carried, kernel)
         case WindowFunction.MIN_BY | WindowFunction.MAX_BY if call.picks_by_rank:
             return _value_by_extreme(call, ordered)
@@ -495,56 +495,41 @@ def _moment_ranks(moments: Positions, partitions: int) -> tuple[Positions, int, 
 
 
 def _sum_slots(call: Over) -> tuple[Slot, ...]:
-    return _SUM.make_slots(_agg_of(call), True)
+    return _SUM.make_slots(call.agg, True)
 
 
-def _agg_of(call: Over) -> Agg:
-    return call.agg
+def _count_frames(call: Over, ordered: OrderedRows, carried: State) -> WindowResult:
+    column = one_array(ordered.rows.column(call.args[0])) if call.args else None
+    counts = _Prefix.from_counts(ordered, column, carried[0] if carried else None)
+    numbers = pa.array(counts.sums_between(*ordered.frame_bounds(call))[0])
+    carry = (lambda rows: [pa.array(counts.sums_before(rows)[0])]) if call.is_running else _carry_nothing
+    return WindowResult(numbers, carry)
 
 
 def _sum_frames(call: Over, ordered: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
-    """Counts, sums and averages."""
+    """Sums and averages."""
     low, high = ordered.frame_bounds(call)
-    if call.function is WindowFunction.COUNT:
-        there = (
-            np.ones(len(ordered), np.bool_)
-            if not call.args
-            else ~null_mask(one_array(ordered.rows.column(call.args[0])))
-        )
-        counts = _Prefix.from_rows(
-            ordered, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, ordered)
-        )
-        numbers = pa.array(counts.sums_between(low, high)[0])
-        return WindowResult(
-            numbers, (lambda rows: [pa.array(counts.sums_before(rows)[0])]) if call.is_running else _carry_nothing
-        )
     column = one_array(ordered.rows.column(call.args[0]))
-    total, number = _sum_slots(call)
-    counts = _Prefix.from_rows(
-        ordered, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, ordered)
-    )
-    sums = _Sum.from_column(ordered, total, column, carried[:-1])
+    slots = _sum_slots(call)
+    counts = _Prefix.from_counts(ordered, column, carried[-1] if carried else None)
+    sums = _Sum.from_column(ordered, slots[0], column, carried[:-1])
     between = counts.sums_between(low, high)[0]
+    is_long_mean = isinstance(slots[0], ExactSum) and call.function is WindowFunction.AVERAGE
+
+    def compute_block(block: slice) -> Result:
+        (limbs, special), count = sums.sums_between(low[block], high[block]), between[block]
+        if sums.is_floating:
+            return Result(_float_results(call, limbs, special, count))
+        states = [sums.to_stored(limbs, special), [pa.array(count)]]
+        result = _SUM.compute_result(call.agg, slots, states, kernel)
+        return _with_long_sums(call, result, limbs, count) if is_long_mean else result
 
     def carry(rows: Positions) -> State:
         return [*sums.to_stored(*sums.sums_before(rows)), pa.array(counts.sums_before(rows)[0])]
 
-    parts = []
-    for start in range(0, max(len(ordered), 1), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        limbs, special = sums.sums_between(low[part], high[part])
-        if isinstance(total, ExactSum) and total.is_floating:
-            parts.append(Result(_float_results(call, limbs, special, between[part])))
-        else:
-            result = _SUM.compute_result(
-                _agg_of(call), (total, number), [sums.to_stored(limbs, special), [pa.array(between[part])]], kernel
-            )
-            is_mean = isinstance(total, ExactSum) and call.function is WindowFunction.AVERAGE
-            parts.append(_with_long_sums(call, result, limbs, between[part]) if is_mean else result)
-    overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
-    values = pa.concat_arrays([p.values for p in parts])
-    # Without `carry_rows`, the sums are freed.
-    return WindowResult(values, carry if call.is_running else _carry_nothing, overflow if overflow.any() else None)
+    result = result_of_blocks(len(ordered), compute_block)
+    # Without `carry`, the sums are freed.
+    return WindowResult(result.values, carry if call.is_running else _carry_nothing, result.bad)
 
 
 def _with_long_sums(call: Over, result: Result, limbs: Limbs, count: Positions) -> Result:
@@ -571,13 +556,6 @@ def _with_long_sums(call: Over, result: Result, limbs: Limbs, count: Positions) 
     return Result(values, overflow if overflow.any() else None, result.error)
 
 
-def _heads_of(counts: pa.Array | None, ordered: OrderedRows) -> Positions:
-    """(1, partitions) the carried counts; 0 if nothing is carried."""
-    if counts is None:
-        return np.zeros((1, ordered.partition_count), np.int64)
-    return integer_values(counts)[None]
-
-
 @dataclass(frozen=True)
 class _Prefix:
     """Prefix sums of k columns over all places: (k, places + 1) int64.
@@ -594,6 +572,13 @@ class _Prefix:
         sums = np.zeros((len(laid), laid.shape[1] + 1), np.int64)
         np.cumsum(laid, axis=1, out=sums[:, 1:])
         return _Prefix(ordered, sums)
+
+    @staticmethod
+    def from_counts(ordered: OrderedRows, column: pa.Array | None, carried: pa.Array | None) -> "_Prefix":
+        """The numbers of values of a column, or of rows. `carried`: the counts of each partition; None: 0."""
+        there = np.ones(len(ordered), np.bool_) if column is None else ~null_mask(column)
+        heads = np.zeros(ordered.partition_count, np.int64) if carried is None else integer_values(carried)
+        return _Prefix.from_rows(ordered, there.astype(np.int64)[None], heads[None])
 
     def sums_between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
         """(k, n) the sums over the places low[i] … high[i] - 1."""
@@ -612,6 +597,10 @@ class _Sum:
     lowest: int
     digits: _Prefix
     special: _Prefix | None
+
+    @property
+    def is_floating(self) -> bool:
+        return isinstance(self.slot, ExactSum) and self.slot.is_floating
 
     @staticmethod
     def from_column(ordered: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":

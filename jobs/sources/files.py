@@ -311,37 +311,19 @@ class FileSource:
         if request.only_skipped:
             listed = tuple(f for f in listed if f.path in request.skip)
         comparison = compare_listing(listed, taken, source.first_number)
-        named = [c for c in comparison.changed if c.was.path in request.skip]
-        same, other = _with_same_bytes(source, [c for c in comparison.changed if c.was.path not in request.skip])
+        passed_over, other = _pass_over(source, comparison, request)
         changed = self._to_restate(source, other, request.interval)
-        passed_over = [
-            *(_end_unfinished(_accept_content(c)) for c in named),
-            *(_accept_content(c) for c in same if c.was.kept),
-        ]
         goes, comes = exchange_files(changed, comparison.next_number)
         if request.deliveries is not None:
-            return self._pin_delivery(
-                source,
-                self._choose_delivery(source, request, taken, goes, comes, comparison.new),
-                passed_over,
-                request,
-                keeper,
-            )
+            chosen = self._choose_delivery(source, request, taken, goes, comes, comparison.new)
+            return self._pin_delivery(source, chosen, passed_over, request, keeper)
         if request.epoch_bytes is not None:
             comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
-        further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in request.skip]
-        number = comparison.next_number + len(comes)
-        begun = [next_portion(f, n, rest=request.epoch_bytes is None) for n, f in enumerate(further, start=number)]
-        new = self._fitting_portions(source, [*begun, *comparison.new], request)
-        unread = [_without_rows(f) for f in new if f.path in request.skip]
-        changed_too = {f.path for f in passed_over}
-        unread += [
-            end_portions(f) for f in comparison.unfinished if f.path in request.skip and f.path not in changed_too
-        ]
-        read = [f for f in new if f.path not in request.skip]
-        return _pins_of(
-            [*goes, *self._keep_files(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread]
-        )
+        further = _further_portions(comparison, changed, other, request, comparison.next_number + len(comes))
+        new = self._fitting_portions(source, [*further, *comparison.new], request)
+        read = [*with_content(comes), *(f for f in new if f.path not in request.skip)]
+        unread = [*passed_over, *_skip_files(new, comparison, passed_over, request)]
+        return _pins_of([*goes, *self._keep_files(source, read, keeper)], unread)
 
     def _choose_delivery(
         self,
@@ -623,17 +605,45 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
     return "" if name == file.path else name
 
 
-def _unfinished_files(
-    comparison: ComparedFiles, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
-) -> Iterator[PinnedFile]:
-    """Yield the files that later epochs take more portions of.
+def _pass_over(
+    source: CreateSource, comparison: ComparedFiles, request: PinRequest
+) -> tuple[list[PinnedFile], list[ChangedFile]]:
+    """Return the changed files whose taken rows stay, with their present content accepted, and the other changed ones.
+
+    These are skipped files, and files that were only uploaded in another way.
+    """
+    named = [c for c in comparison.changed if c.was.path in request.skip]
+    same, other = _with_same_bytes(source, [c for c in comparison.changed if c.was.path not in request.skip])
+    skipped = (_end_unfinished(_accept_content(c)) for c in named)
+    return [*skipped, *(_accept_content(c) for c in same if c.was.kept)], other
+
+
+def _further_portions(
+    comparison: ComparedFiles,
+    restated: Sequence[ChangedFile],
+    other: Sequence[ChangedFile],
+    request: PinRequest,
+    number: int,
+) -> list[PinnedFile]:
+    """Return the next portions of files that earlier epochs began.
 
     Args:
         restated: their present content replaces the taken one.
         other: all changed files. If changes are ignored, the rest of the taken bytes is read, if they were kept.
+        number: of the first portion.
     """
-    gone, changed = {c.was.path for c in restated}, {c.was.path for c in other}
-    return (f for f in comparison.unfinished if f.path not in gone and (f.kept or f.path not in changed))
+    gone, changed = {c.was.path for c in restated} | {*request.skip}, {c.was.path for c in other}
+    begun = (f for f in comparison.unfinished if f.path not in gone and (f.kept or f.path not in changed))
+    return [next_portion(f, n, rest=request.epoch_bytes is None) for n, f in enumerate(begun, start=number)]
+
+
+def _skip_files(
+    new: Sequence[PinnedFile], comparison: ComparedFiles, passed_over: Sequence[PinnedFile], request: PinRequest
+) -> Iterator[PinnedFile]:
+    """Yield the skipped ones of the new and the begun files, so that no epoch reads them or their further portions."""
+    yield from (_without_rows(f) for f in new if f.path in request.skip)
+    known = {f.path for f in passed_over}
+    yield from (end_portions(f) for f in comparison.unfinished if f.path in request.skip and f.path not in known)
 
 
 def _end_unfinished(file: PinnedFile) -> PinnedFile:

@@ -426,6 +426,10 @@ class _DeclaredColumns:
             self._judge_texts(field, values)
         return values
 
+    def make_missing(self, field: Field, rows: int) -> pa.ChunkedArray:
+        """Return NULLs for a column that the file lacks."""
+        return pa.chunked_array([pa.nulls(rows, arrow_type(field.type))])
+
     def _judge_times(self, field: Field, fine: npt.NDArray[np.bool_]) -> None:
         if not fine.any():
             return
@@ -464,69 +468,77 @@ def read_split(
 
     Cost: two HEAD requests, the footer, and one coalesced read of the columns' chunks. Memory: the decoded columns.
     """
-    file, quarantine, declared_columns = (
-        split.file,
-        options.get(ON_ERROR) == QUARANTINE,
-        _DeclaredColumns(split, options),
-    )
+    file, declared_columns = split.file, _DeclaredColumns(split, options)
     verify_pin(file, options)
     with _open_file(file, options) as reader:
         schema = reader.schema_arrow
-        wanted = tuple(columns)
-        is_wanted = frozenset(wanted).__contains__
-        width = len(fields) if width is None else width
-        judged = (*wanted, *(c for c in range(width) if quarantine and not is_wanted(c)))
-        names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
-        there = ((next(names) if c < width else None, c) for c in judged)
-        columns_to_read = [
-            (name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)
-        ]
+        columns_to_read = _columns_to_read(
+            file, schema, columns, fields, options, len(fields) if width is None else width
+        )
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = split.rows
         if rows is None:
             rows = sum(reader.metadata.row_group(g).num_rows for g in groups) - split.skipped
         try:
-            table = _read_rows(
-                reader, groups, [n for n, _ in columns_to_read if n is not None], split.skipped, split.rows
-            )
-            leaves = (reader.schema.column(i) for i in range(len(reader.schema)))
-            int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-            typed = []
-            for name, c in columns_to_read:
-                if name is None:
-                    typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
-                    continue
-                if name in int96:
-                    _require_near_years(name, table[name])
-                typed.append(declared_columns.read_as(fields[c], table[name]))
+            names = [name for name, _ in columns_to_read if name is not None]
+            table = _read_rows(reader, groups, names, split.skipped, split.rows)
+            _require_near_years(reader, table)
+            typed = [
+                declared_columns.make_missing(fields[c], rows)
+                if name is None
+                else declared_columns.read_as(fields[c], table[name])
+                for name, c in columns_to_read
+            ]
         except (pa.ArrowException, OSError) as err:
             raise _error_of_read(file, err, options) from err
     verify_pin(file, options)
-    positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
-    row_ids = pack_row_ids(file.number, positions)
-    declared = {field.name.lower(): field.type for field in fields}
+    row_ids = pack_row_ids(file.number, np.arange(split.first_row, split.first_row + rows, dtype=np.int64))
     table = pa.Table.from_arrays(
-        [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
+        [*typed[: len(columns)], row_ids], names=[*(fields[c].name for c in columns), ROW_ID_NAME]
     )
     table = mark_rejects(table, file, split.first_row, first_reasons(*declared_columns.reasons))
-    undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
-    inner = (
-        undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
-        for name, c in columns_to_read
-        if name is not None
-    )
-    return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
+    return SplitRows(table, tuple(_undeclared_columns(schema, columns_to_read, fields)))
 
 
-def _require_near_years(name: str, column: pa.ChunkedArray) -> None:
-    """Require times of an INT96 column that Arrow reads as Spark does. Raises NotPlain.
+def _columns_to_read(
+    file: PinnedFile,
+    schema: pa.Schema,
+    columns: Sequence[int],
+    fields: Sequence[Field],
+    options: Mapping[str, str],
+    width: int,
+) -> list[tuple[str | None, int]]:
+    """Return the wanted columns, and those that may make a record a reject, each with its name in the file or None."""
+    is_wanted, quarantines = frozenset(columns).__contains__, options.get(ON_ERROR) == QUARANTINE
+    judged = (*columns, *(c for c in range(width) if quarantines and not is_wanted(c)))
+    names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
+    there = ((next(names) if c < width else None, c) for c in judged)
+    return [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)]
+
+
+def _undeclared_columns(
+    schema: pa.Schema, columns: Sequence[tuple[str | None, int]], fields: Sequence[Field]
+) -> Iterator[str]:
+    """Yield the columns of the file that the source does not declare, and such fields of the columns that are read."""
+    declared = {field.name.lower() for field in fields}
+    yield from (f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared)
+    for name, c in columns:
+        if name is not None:
+            yield from undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
+
+
+def _require_near_years(reader: pq.ParquetFile, rows: pa.Table) -> None:
+    """Require times of INT96 columns that Arrow reads as Spark does. Raises NotPlain.
 
     An INT96 contains a Julian day and the nanoseconds of that day. Spark counts days below zero, and overflows in far
     years. Arrow treats both parts as unsigned.
     """
-    bounds = pc.min_max(column.cast(pa.int64())).as_py()
-    if bounds["min"] is not None and max(-bounds["min"], bounds["max"]) > _FAR_MICROS:
-        raise NotPlain(f"column {name!r} has times of far years in INT96")
+    leaves = (reader.schema.column(i) for i in range(len(reader.schema)))
+    int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    for name in (name for name in rows.column_names if name in int96):
+        bounds = pc.min_max(rows[name].cast(pa.int64())).as_py()
+        if bounds["min"] is not None and max(-bounds["min"], bounds["max"]) > _FAR_MICROS:
+            raise NotPlain(f"column {name!r} has times of far years in INT96")
 
 
 @contextmanager

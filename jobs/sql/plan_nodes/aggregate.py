@@ -28,55 +28,80 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> BoundNode:
     row = subquery_row(walk, results, outside="AggregateExpression")
     above = {} if row is None else row.scope(_ABOVE)
     scope = {**above, **below.scope()}
-    keys: dict[Expr, int] = {}  # without places -> output column
-    key_ids: dict[int, int] = {}
-    key_exprs: list[Expr] = []
+    keys = _GroupingKeys()
     for grouping in items(node.groupingExpressions()):
         is_session = sessions is not None and grouping.exprId().id() == sessions.id
         expr = sessions.start if sessions is not None and is_session else walk.expressions.expression(grouping, scope)
-        column = keys.setdefault(without_places(expr), len(keys))
-        if column == len(key_exprs):
-            key_exprs.append(expr)
-        if grouping.productPrefix() == "AttributeReference":
-            key_ids[grouping.exprId().id()] = column
-    result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs, above)
+        keys.add_key(grouping, expr)
+    result = _AggregateResult(walk.expressions, scope, keys, above)
     if sessions is not None:
-        result.stand_for(
-            sessions.id,
-            sessions.session_struct(
-                Column(key_ids[sessions.id], sessions.start.type), result.number_call(sessions.end)
-            ),
-        )
-    exprs: list[Expr] = []
-    ids: list[int] = []
-    fields: list[Field] = []
-    placed_results: list[tuple[int, Expr]] = []
+        start = Column(keys.columns_by_id[sessions.id], sessions.start.type)
+        result.stand_for(sessions.id, sessions.session_struct(start, result.number_call(sessions.end)))
+    columns = _ResultColumns()
     for named in results:
         if named.productPrefix() == "Alias" and (pivot := pivot_of(named.child())) is not None:
-            first = len(exprs)
-            for call in pivot_calls(walk.expressions, pivot, scope):
-                exprs.append(result.number_call(call))
-                ids.append(-len(exprs))  # never looked up
-                fields.append(walk.output_field(named, f"_{len(exprs)}", call.type))
-            elements = tuple(Column(i, exprs[i].type) for i in range(first, len(exprs)))
-            placed_results.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
-            continue
-        expr = result.bind_column(named)
-        exprs.append(expr)
-        ids.append(named.exprId().id())
-        fields.append(walk.output_field(named, named.name(), expr.type))
-    outputs = {e.index: f.name for e, f in zip(reversed(exprs), reversed(fields), strict=True) if isinstance(e, Column)}
-    types = [e.type for e in key_exprs] + [c.type for c in result.calls]
-    inner = tuple(walk.output_field(node, outputs.get(i, f"_{i}"), kind) for i, kind in enumerate(types))
-    plan: Plan = Aggregate(below.plan, tuple(key_exprs), tuple(result.calls), inner)
+            columns.add_pivot(walk, named, [result.number_call(c) for c in pivot_calls(walk.expressions, pivot, scope)])
+        else:
+            columns.add_column(walk, named, result.bind_column(named))
+    types = [e.type for e in keys.exprs] + [c.type for c in result.calls]
+    names = columns.names_of_outputs()
+    inner = tuple(walk.output_field(node, names.get(i, f"_{i}"), kind) for i, kind in enumerate(types))
+    plan: Plan = Aggregate(below.plan, tuple(keys.exprs), tuple(result.calls), inner)
+    exprs = columns.exprs
     if row is not None:
         plan = Join(plan, row.plan, JoinKind.INNER, (), (), ())
-        inner = plan.fields
-        to = {i: i for i in range(len(inner))} | {_ABOVE + i: len(types) + i for i in range(len(row.ids))}
+        to = {i: i for i in range(len(plan.fields))} | {_ABOVE + i: len(types) + i for i in range(len(row.ids))}
         exprs = [renumber_columns(e, to) for e in exprs]
-    if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
-        plan = Project(plan, tuple(exprs), tuple(fields))
-    return BoundNode(plan, tuple(ids), tuple(placed_results))
+    if tuple(columns.fields) != plan.fields or any(
+        not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)
+    ):
+        plan = Project(plan, tuple(exprs), tuple(columns.fields))
+    return BoundNode(plan, tuple(columns.ids), tuple(columns.placed_results))
+
+
+class _GroupingKeys:
+    """The keys of an Aggregate, each once."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+        self.columns: dict[Expr, int] = {}  # without places -> output column
+        self.columns_by_id: dict[int, int] = {}  # of the keys that are attributes
+
+    def add_key(self, node: JavaObject, expr: Expr) -> None:
+        column = self.columns.setdefault(without_places(expr), len(self.columns))
+        if column == len(self.exprs):
+            self.exprs.append(expr)
+        if node.productPrefix() == "AttributeReference":
+            self.columns_by_id[node.exprId().id()] = column
+
+
+class _ResultColumns:
+    """The columns of the SELECT, over the outputs of an Aggregate. A pivot has a column per value."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+        self.ids: list[int] = []
+        self.fields: list[Field] = []
+        self.placed_results: list[tuple[int, Expr]] = []
+
+    def add_column(self, walk: PlanWalk, named: JavaObject, expr: Expr) -> None:
+        self.exprs.append(expr)
+        self.ids.append(named.exprId().id())
+        self.fields.append(walk.output_field(named, named.name(), expr.type))
+
+    def add_pivot(self, walk: PlanWalk, named: JavaObject, calls: Sequence[Column]) -> None:
+        first = len(self.exprs)
+        for call in calls:
+            self.exprs.append(call)
+            self.ids.append(-len(self.exprs))  # never looked up
+            self.fields.append(walk.output_field(named, f"_{len(self.exprs)}", call.type))
+        elements = tuple(Column(first + i, call.type) for i, call in enumerate(calls))
+        self.placed_results.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
+
+    def names_of_outputs(self) -> dict[int, str]:
+        """The name of the first column that is an output of the Aggregate, by the output's index."""
+        pairs = zip(reversed(self.exprs), reversed(self.fields), strict=True)
+        return {e.index: f.name for e, f in pairs if isinstance(e, Column)}
 
 
 class _AggregateResult:
@@ -86,16 +111,14 @@ class _AggregateResult:
         self,
         walk: ExpressionWalk,
         scope: dict[int, Expr],
-        keys: dict[Expr, int],
-        key_ids: dict[int, int],
-        key_exprs: Sequence[Expr],
+        keys: _GroupingKeys,
         above: dict[int, Expr],
     ) -> None:
-        self._walk, self._scope, self._keys, self._key_exprs = walk, scope, keys, key_exprs
+        self._walk, self._scope, self._keys = walk, scope, keys
         self._key_scope: dict[int, Expr] = {
-            i: Column(column, key_exprs[column].type) for i, column in key_ids.items()
+            i: Column(column, keys.exprs[column].type) for i, column in keys.columns_by_id.items()
         } | above
-        self._plain_keys = len(key_ids)
+        self._has_computed_keys = len(keys.exprs) > len({*keys.columns_by_id.values()})
         self._seen: dict[AggCall, int] = {}
         self.calls: list[AggCall] = []
 
@@ -115,13 +138,17 @@ class _AggregateResult:
             return self.number_call(self._walk.bind_aggregate_call(node, self._scope))
         if node.productPrefix() in ("AttributeReference", "ScalarSubquery"):
             return self._key_scope.get(node.exprId().id())
-        if len(self._keys) == self._plain_keys or node.productPrefix() == "Literal" or _has_aggregate(node):
+        if not self._has_computed_keys or node.productPrefix() == "Literal" or _has_aggregate(node):
             return None
         try:
-            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            return self._key_of(node)
         except UnsupportedQueryError:  # the variable of a lambda
             return None
-        return None if column is None else Column(column, self._key_exprs[column].type)
+
+    def _key_of(self, node: JavaObject) -> Column | None:
+        """The key that an expression is."""
+        column = self._keys.columns.get(without_places(self._walk.expression(node, self._scope)))
+        return None if column is None else Column(column, self._keys.exprs[column].type)
 
     def expression(self, node: JavaObject) -> Expr:
         name = node.productPrefix()
@@ -134,12 +161,8 @@ class _AggregateResult:
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
-        if len(self._keys) > self._plain_keys and not _has_aggregate(
-            node
-        ):  # some keys are expressions, and this may be one of them
-            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
-            if column is not None:
-                return Column(column, self._key_exprs[column].type)
+        if self._has_computed_keys and not _has_aggregate(node) and (key := self._key_of(node)) is not None:
+            return key
         return self._walk.bind_call(node, tuple(self.expression(child) for child in children))
 
     def _of_pivot(self, node: JavaObject) -> Column | None:
@@ -153,7 +176,7 @@ class _AggregateResult:
         at = self._seen.setdefault(identity, len(self.calls))
         if at == len(self.calls):
             self.calls.append(call)
-        return Column(len(self._key_exprs) + at, call.type)
+        return Column(len(self._keys.exprs) + at, call.type)
 
 
 def _aggregates_in(node: JavaObject) -> Iterator[JavaObject]:
