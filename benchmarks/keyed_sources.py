@@ -4,7 +4,8 @@
 
 * A dump of `--rows` rows in which 1,000 changed, against reading the file with DuckDB into Arrow: CPU time, and the
   greatest memory of the process during each epoch. `--memory` is `[epoch] memory`.
-* An upsert of 1,000 keys at each size of `--sizes`: the ratio to the smallest size. Budget: 1.3.
+* An upsert of 1,000 keys at each size of `--sizes`: the ratio to the smallest size. Budget: 1.3. Also the time and the
+  memory of the first load of that many upserts.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from tussock.statestore.meta.store import MetaStore
 
 BUDGET = 1.3
 CHANGED, EPOCHS = 1_000, 5
+_WRITTEN_ROWS = 1 << 20  # of a dump at once
 _FIELDS = (Field("id", "bigint"), Field("v", "int"), Field("city", "string"), Field("amount", "double"))
 _GROUPED = (Field("city", "string"), Field("rows", "bigint"))
 _VIEW = Aggregate(
@@ -86,9 +88,14 @@ class Watch:
 
 def write_dump(path: str, rows: int, version: int) -> None:
     """Write a dump in which CHANGED rows have a version."""
-    versions = np.zeros(rows, np.int64)
-    versions[(np.arange(CHANGED) * (rows // CHANGED))] = version
-    pq.write_table(table_of(np.arange(rows), versions), path)
+    changed, writer = rows // CHANGED, None
+    for start in range(0, rows, _WRITTEN_ROWS):
+        ids = np.arange(start, min(rows, start + _WRITTEN_ROWS))
+        table = table_of(ids, np.where((ids % changed == 0) & (ids < changed * CHANGED), version, 0))
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
 
 
 def read_by_duckdb(path: str) -> Seconds:
@@ -115,8 +122,8 @@ def run_epoch(meta: MetaStore, memory: int | None = None) -> tuple[Seconds, int]
     return watch.seconds, summary.rows["customers"].rows_out
 
 
-def store_of(work: Path, changes: str, rows: int, memory: int | None = None) -> tuple[MetaStore, Path]:
-    """A store with a source of this many rows, and a view over it."""
+def store_of(work: Path, changes: str, rows: int, memory: int | None = None) -> None:
+    """Make a store with a source of this many rows, and a view over it, and print the cost."""
     folder = work / "in"
     folder.mkdir(parents=True)
     with another_process() as other:
@@ -126,7 +133,6 @@ def store_of(work: Path, changes: str, rows: int, memory: int | None = None) -> 
     reset_peak()
     took, _ = run_epoch(meta, memory)
     print(f"{changes} of {rows:,} rows: first epoch {took}, memory at most {peak_mb():,} MB", flush=True)
-    return meta, folder
 
 
 def another_process() -> ProcessPoolExecutor:
@@ -134,17 +140,17 @@ def another_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def load_first_dump(work: str, rows: int, memory: int | None) -> None:
-    """Make the store: in another process, because a first load needs more memory than later dumps."""
-    store_of(Path(work), "snapshot", rows, memory)
+def load_store(work: Path, changes: str, rows: int, memory: int | None) -> MetaStore:
+    """Make the store, in another process, because a first load needs more memory than later epochs."""
+    with another_process() as other:
+        other.submit(store_of, work, changes, rows, memory).result()
+    return open_store(work / "store", "a later run")
 
 
 def measure_dump(work: Path, rows: int, memory: int | None) -> None:
     """Print the seconds and the memory of a dump with CHANGED changes, and the seconds of DuckDB."""
     seconds, read = list[Seconds](), list[Seconds]()
-    with another_process() as other:
-        other.submit(load_first_dump, str(work), rows, memory).result()
-    meta = open_store(work / "store", "a later run")
+    meta = load_store(work, "snapshot", rows, memory)
     for n in range(1, 4):
         path = str(work / f"in/{n:03}.parquet")
         with another_process() as other:
@@ -162,9 +168,9 @@ def measure_dump(work: Path, rows: int, memory: int | None) -> None:
     print(f"  median {took}, DuckDB {alone}: {took.cpu / alone.cpu:.1f} x its CPU time")
 
 
-def measure_upserts(work: Path, rows: int) -> float:
-    """Return the median seconds of an epoch with CHANGED upserts."""
-    meta, folder = store_of(work, "upsert", rows)
+def measure_upserts(work: Path, rows: int, memory: int | None) -> float:
+    """Return the median seconds of an epoch with CHANGED upserts, without a limit of memory."""
+    meta, folder = load_store(work, "upsert", rows, memory), work / "in"
     seconds = []
     for n in range(1, EPOCHS + 2):
         ids = (np.arange(CHANGED) * (rows // CHANGED) + n) % rows
@@ -182,7 +188,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the dump; 0: no dump")
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000_000, 10_000_000], help="keys before upserts")
-    parser.add_argument("--memory", type=int, default=512, help="[epoch] memory for dumps, in MB; 0: no limit")
+    parser.add_argument("--memory", type=int, default=512, help="[epoch] memory for dumps and loads, in MB; 0: none")
     options = parser.parse_args(arguments)
     if options.rows:
         with tempfile.TemporaryDirectory(prefix="tussock-dumps-") as work:
@@ -190,7 +196,7 @@ def main(arguments: list[str]) -> int:
     medians = {}
     for rows in options.sizes:
         with tempfile.TemporaryDirectory(prefix="tussock-upserts-") as work:
-            medians[rows] = measure_upserts(Path(work), rows)
+            medians[rows] = measure_upserts(Path(work), rows, options.memory << 20 or None)
     missed = False
     for rows, median in medians.items():
         ratio = median / next(iter(medians.values()))

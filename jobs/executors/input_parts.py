@@ -55,6 +55,30 @@ def even_parts(parts: Iterator[InputPart], key: Sequence[int], most: int, vnode_
         yield _join_parts(waiting)
 
 
+def scanned_parts(
+    scanned: Iterator[pa.Table], vnodes: Sequence[int], key: Sequence[int], most: int, vnode_count: int
+) -> Iterator[tuple[Sequence[int], list[pa.Table]]]:
+    """Divide the rows of a scan: yield ranges that together cover `vnodes`, with the rows of each.
+
+    A range has about `most` rows. Rows of one vnode stay together.
+
+    Args:
+        scanned: rows in the order of their vnodes.
+    """
+    start, count, waiting = 0, 0, list[pa.Table]()
+    for rows in scanned:
+        if count + rows.num_rows > most and rows.num_rows:
+            of_rows = vnodes_of_rows(rows, key, vnode_count)
+            end = vnodes.index(int(of_rows[-1]))  # the next rows may be of this vnode too
+            if end > start:
+                cut = int(np.searchsorted(of_rows, of_rows[-1]))
+                yield vnodes[start:end], [*waiting, rows.slice(0, cut)]
+                start, count, waiting, rows = end, 0, [], rows.slice(cut)
+        waiting.append(rows)
+        count += rows.num_rows
+    yield vnodes[start:], waiting
+
+
 def vnodes_of_rows(rows: pa.Table, key: Sequence[int], vnode_count: int) -> Positions:
     """(rows,) the vnode of each row."""
     return np.asarray(vnodes_of([one_array(rows.column(k)) for k in key], vnode_count)).astype(np.int64)

@@ -26,7 +26,8 @@ and adds the same ones.
 
 Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
 deleted keys.
-Memory: many changes are applied by part of the vnodes, about _PART_ROWS of them at once, and sealed from time to time.
+Memory: changes and truncated keys are applied by part of the vnodes, about _PART_ROWS of them at once, and sealed from
+time to time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ from tussock.jobs.executors.base import (
 )
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
 from tussock.jobs.executors.exact_sum import integer_values
-from tussock.jobs.executors.input_parts import even_parts, input_parts
+from tussock.jobs.executors.input_parts import InputPart, even_parts, input_parts, scanned_parts, vnodes_of_rows
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
@@ -199,12 +200,35 @@ class KeyedChangesExecutor(MakesPieces):
         was, now = self._truncate(truncations[0] if truncations else None)
         parts = input_parts(self._actor, chunk, self._node.key)
         del chunk, chunks
-        for vnodes, changes in even_parts(parts, self._node.key, _PART_ROWS, self._actor.vnode_count):
-            yield self._apply_changes(vnodes, changes, was, now)
-            self._actor.seal_written(self._tables)
+        for part in even_parts(parts, self._node.key, _PART_ROWS, self._actor.vnode_count):
+            for some, truncated in self._with_truncated(part, was, now):
+                yield self._apply_changes(some, truncated, was, now)
+                self._actor.seal_written(self._tables)
 
-    def _apply_changes(self, vnodes: Sequence[int], chunk: pa.Table, was: bytes | None, now: bytes | None) -> pa.Table:
-        """Apply the changes of some vnodes. `was`, `now`: the newest truncation before and after this epoch."""
+    def _with_truncated(
+        self, part: InputPart, was: bytes | None, now: bytes | None
+    ) -> Iterator[tuple[InputPart, list[pa.Table]]]:
+        """Yield the changes of a part, and further keys that a truncation concerns; divided if the keys are many."""
+        if was == now:
+            yield part, []
+            return
+        keys, vnode_count = range(len(self._node.key)), self._actor.vnode_count
+        of_rows = vnodes_of_rows(part.rows, self._node.key, vnode_count)
+        scanned = self._keys_between(was, now, part.vnodes)
+        for vnodes, truncated in scanned_parts(scanned, part.vnodes, keys, _PART_ROWS, vnode_count):
+            mine = (of_rows >= vnodes[0]) & (of_rows <= vnodes[-1])
+            yield InputPart(vnodes, part.rows.filter(pa.array(mine))), truncated
+
+    def _apply_changes(
+        self, part: InputPart, truncated: list[pa.Table], was: bytes | None, now: bytes | None
+    ) -> pa.Table:
+        """Apply the changes of some vnodes.
+
+        Args:
+            truncated: further keys, which a truncation concerns.
+            was, now: the newest truncation before and after this epoch.
+        """
+        vnodes, chunk = part
         self._purge_deleted(vnodes)
         if self._node.by_value:
             chunk = self._count_changes(chunk)
@@ -216,7 +240,7 @@ class KeyedChangesExecutor(MakesPieces):
         if self._node.keeps_history and not self._node.by_value:
             self._history.delete_rows(self._as_history(gone))
             self._history.insert_rows(self._as_history(come))
-        keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now, vnodes)])
+        keys = pa.concat_tables([self._keys_of(changes), *truncated])
         ids, first = key_ids(keys.columns, keys.num_rows)
         keys, ids = take_rows(keys, first), ids[: len(weights)]
         before = self._latest_before(keys).cover(was)
@@ -295,20 +319,16 @@ class KeyedChangesExecutor(MakesPieces):
         truncation = self._truncated.scan_prefix(pa.table([pa.array(place)], names=["c0"]), limit=1, reverse=True).rows
         return truncation.column(1)[0].as_py() if truncation.num_rows else None
 
-    def _keys_between(self, was: bytes | None, now: bytes | None, vnodes: Sequence[int]) -> list[pa.Table]:
+    def _keys_between(self, was: bytes | None, now: bytes | None, vnodes: Sequence[int]) -> Iterator[pa.Table]:
         """The keys of some vnodes that a new truncation may delete, or that may return as one is taken back."""
-        if was == now:
-            return []
         width = len(self._node.key)
         table = self._history if _is_later_truncation(was, now) else self._positions
         low, high = (now, was) if table is self._history else (was, now)
-        keys = []
-        for rows in table.scan(vnodes):
+        for rows in table.scan(vnodes, _PART_ROWS // 2):
             chosen = pc.less_equal(rows.column(width), pa.scalar(high, pa.binary()))
             if low is not None:
                 chosen = pc.and_(chosen, pc.greater(rows.column(width), pa.scalar(low, pa.binary())))
-            keys.append(self._named_keys(rows.filter(chosen).columns[:width]))
-        return keys
+            yield self._named_keys(rows.filter(chosen).columns[:width])
 
     def _keys_of(self, rows: pa.Table) -> pa.Table:
         return self._named_keys([rows.column(k) for k in self._node.key])

@@ -231,6 +231,32 @@ def test_a_large_first_load_holds_few_rows_at_once(
     assert all(0 < rows < 1_200 for rows in held.values()), held
 
 
+def test_a_truncation_reads_few_of_its_keys_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_changes, "_PART_ROWS", 300)
+    read, read_at_once = keyed_changes.KeyedChangesExecutor._latest_before, list[int]()
+
+    def read_counted(self: keyed_changes.KeyedChangesExecutor, keys: pa.Table) -> keyed_changes._Latest:
+        read_at_once.append(keys.num_rows)
+        return read(self, keys)
+
+    records: list[Record] = [(k, 1, k % 7, "I") for k in range(8_000)]
+    after: list[Record] = [(0, 2, None, "T"), *((k, 3, 9, "I") for k in range(0, 8_000, 800))]
+    meta = new_store(tmp_path / "store", units=2)
+    append(meta, operations_of(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
+    write(tmp_path / "in/f1.parquet", records)
+    advance_store(LocalRunner(), meta)
+    monkeypatch.setattr(keyed_changes.KeyedChangesExecutor, "_latest_before", read_counted)
+    write(tmp_path / "in/f2.parquet", after)
+    advance_store(LocalRunner(), meta)
+    require_equal(meta, Model(by_sequence=True, files={"f1.parquet": records, "f2.parquet": after}))
+    (tmp_path / "in/f2.parquet").unlink()
+    restate(meta, "customers", tmp_path / "in/f2.parquet", gone=True)
+    advance_store(LocalRunner(), meta)
+    require_equal(meta, Model(by_sequence=True, files={"f1.parquet": records}))
+    assert sum(read_at_once) > 15_000
+    assert max(read_at_once) < 600
+
+
 def store_at(folder: Path, now_ms: int) -> MetaStore:
     """The store at a moment of the clock."""
     return MetaStore(open_object_store(str(folder)), f"at {now_ms}", lambda: now_ms)
