@@ -91,6 +91,31 @@ class ObjectIO(FileIO):
         return own
 
 
+class InsideIO(FileIO):
+    """The files of one table, to read: each name passes a check before its file is opened."""
+
+    def __init__(self, files: FileIO, require_inside: Callable[[str], None]) -> None:
+        """
+        Args:
+            require_inside: raises an error for a path, in the form of `normal_path_of`, that the table may not name.
+        """
+        super().__init__(files.properties)
+        self._files, self._require_inside = files, require_inside
+
+    def new_input(self, location: str) -> "InputFile":
+        """See FileIO. Raises the error of the check."""
+        self._require_inside(normal_path_of(location))
+        return self._files.new_input(location)
+
+    def new_output(self, location: str) -> "OutputFile":
+        """See FileIO. A table that is read is never written."""
+        raise NotImplementedError(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """See FileIO. A table that is read is never written."""
+        raise NotImplementedError(location)
+
+
 class ObjectFile(InputFile, OutputFile):
     """A file of metadata, in memory while it is open."""
 

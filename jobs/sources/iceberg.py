@@ -335,14 +335,17 @@ def _address_of(source: CreateSource, server: Mapping[str, str]) -> CatalogAddre
 
 
 def _load_table(source: CreateSource) -> "Table":
+    """Load a source's table. Whatever its metadata names is read from its folders only: manifests too."""
     with extras_named():
-        from tussock.jobs.iceberg.object_io import io_properties
+        from tussock.jobs.iceberg.object_io import InsideIO, io_properties
 
     server = io_properties({o: source.options[o] for o in STORE_OPTIONS if o in source.options})
     table = _address_of(source, server).load_table(source.options[_TABLE])
     account = azure_account_of(table.metadata_location)
     if account is not None and account != source.options.get(_ACCOUNT):
         raise MissingOptionError(source.name, _ACCOUNT, f"its table is in the storage account {account!r}")
+    folders = folders_of(source, table)
+    table.io = InsideIO(table.io, lambda path: require_inside(path, *folders))
     return table
 
 

@@ -1,9 +1,11 @@
 """Iceberg tables as sources, without a JVM: at every epoch, views equal the rows of the snapshot that it took."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -431,6 +433,33 @@ def test_a_file_outside_of_the_table_holds_the_source(lake: Path, meta: MetaStor
     set_options(meta, lake, folders=str(tmp_path))
     advance(meta)
     assert rows(meta, "copy")[-1] == (5, 5.0, "e"), "a file without field ids is read by the table's name mapping"
+
+
+@pytest.mark.parametrize("what", ["manifest list", "manifests"])
+def test_a_name_of_metadata_outside_of_the_table_holds_the_source(
+    what: str, lake: Path, meta: MetaStore, tmp_path: Path
+) -> None:
+    """The same files, as a copy in another folder: nothing but their place is against them."""
+    table = catalog_in(lake).load_table(NAME)
+    table.append(rows_of((5, 5.0, "e")))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    listed = Path(snapshot.manifest_list.removeprefix("file://"))
+    shutil.copytree(listed.parent, outside := tmp_path / "outside")
+    if what == "manifests":
+        with listed.open("rb") as file:
+            manifests = fastavro.reader(file)
+            schema, entries = manifests.writer_schema, list(manifests)
+        moved = [{**e, "manifest_path": f"file://{outside}/{Path(e['manifest_path']).name}"} for e in entries]
+        with listed.open("wb") as file:
+            fastavro.writer(file, schema, moved)
+    else:
+        metadata = Path(table.metadata_location.removeprefix("file://"))
+        metadata.write_text(metadata.read_text().replace(f"{listed.parent}/snap-", f"{outside}/snap-"))
+    assert "outside of the table's folder" in reason(meta)
+    set_options(meta, lake, folders=str(outside))
+    advance(meta)
+    assert rows(meta, "copy")[-1] == (5, 5.0, "e")
 
 
 @pytest.mark.parametrize("by", ["property", "location"])
