@@ -61,6 +61,7 @@ _NESTED = {"array<string>": ["x"], "map<string,string>": {"x": "x"}}  # in JSON
 _NOT_SPARK = (
     (r"rand|uuid|monotonically|dropDuplicates of some columns", "its rows depend on chance"),
     (r"current_(date|timestamp)|now\(\)|input_file_name|clock", "its rows depend on the time of the run"),
+    (r"column of Auto Loader", "a column of Auto Loader"),
     (r"UDF|Python function|InPandas|PythonUDF|python_udf|pandas_udf", "a Python function on rows"),
     (r"ModuleNotFoundError|ImportError", "a Python package that is not here"),
     (r"dbutils|Databricks has it", "dbutils of Databricks"),
@@ -173,7 +174,7 @@ def _spec_of(project: Mapping[str, str]) -> SdpSpec:
     named = [path for pattern in project.get("files", "").split() for path in root.glob(pattern)]
     taken = tuple(sorted(named or [path for path in files if _DEFINES.search(path.read_text(errors="replace"))]))
     keys = {a or b for path in taken for a, b in _SETTING.findall(path.read_text(errors="replace"))}
-    settings = {key: re.sub(r"\W", "_", key) for key in keys}
+    settings = {key: _VALUES["date"] if "date" in key else re.sub(r"\W", "_", key) for key in keys}
     return SdpSpec(project["name"], root, project.get("catalog"), project.get("schema"), settings, taken, taken)
 
 

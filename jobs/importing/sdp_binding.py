@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.kafka import COLUMNS as KAFKA_COLUMNS
 from tussock.jobs.sources.listing import absolute_path, list_files
 from tussock.jobs.sources.preview import preview_source
+from tussock.jobs.sources.registry import READERS
+from tussock.jobs.sources.spark_files import SparkFiles
 from tussock.jobs.spark.sql_errors import from_spark
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.qualified_names import under_own_name
@@ -165,6 +168,19 @@ class ProjectBinding:
             yield sandbox
 
     # --- files --------------------------------------------------------------------------------------------------------
+
+    def without_unknown_options(self, read: SourceRead) -> SourceRead:
+        """The read without the options that its format does not have, with a note: Spark's readers ignore them."""
+        reader = READERS.get(read.format)
+        if not read.options or not isinstance(reader, SparkFiles):
+            return read
+        known = reader.known_options(self._spark())
+        ignored = [name for name, _ in read.options if name.lower() not in known]
+        notes = (
+            f"{name} is dropped: format {read.format} has no such option, and Spark ignores it" for name in ignored
+        )
+        options = tuple((name, value) for name, value in read.options if name not in ignored)
+        return replace(read, options=options, notes=(*read.notes, *notes))
 
     def format_at(self, path: str, root: Path) -> str:
         """The format of the files at a path that names none. Raises InputError."""

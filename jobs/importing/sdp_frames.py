@@ -142,6 +142,7 @@ class ProjectFrames:
 
     def read_source(self, read: SourceRead) -> DataFrame:
         """The DataFrame of a read by location, which may stand outside of a dataset's function."""
+        read = self._binding.without_unknown_options(read)
         return self._frame_of(self._relation_of_read(read), self._bind or self._bind_source)
 
     def query(self, text: str, *arguments: Any, **options: Any) -> DataFrame:

@@ -95,15 +95,19 @@ class SparkFiles(FileSource):
             if (reason := _REFUSED.get(option.lower())) is not None:
                 raise BadOptionError(source.name, option, value, reason)
 
-    def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
-        """Raise BadOptionError for unknown options. Spark ignores them, so a mistyped option would change the rows."""
+    def known_options(self, spark: "SparkSession") -> dict[str, str]:
+        """Return the options of the format, by their names in lower case. Spark ignores any other option."""
         listed: Any = getattr(spark._jvm, f"org.apache.spark.sql.{self.options_class}")
         known = [*OWN_OPTIONS, *str(listed.getAllOptions().mkString(",")).split(","), *_UNLISTED]
-        folded = {name.lower(): name for name in known}
+        return {name.lower(): name for name in known}
+
+    def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
+        """Raise BadOptionError for unknown options. Spark ignores them, so a mistyped option would change the rows."""
+        known = self.known_options(spark)
         for option, value in source.options.items():
-            if option.lower() not in folded and not option.startswith("fs."):  # Hadoop's settings
-                near = [folded[n] for n in difflib.get_close_matches(option.lower(), folded, n=3)] or sorted(
-                    known, key=str.lower
+            if option.lower() not in known and not option.startswith("fs."):  # Hadoop's settings
+                near = [known[n] for n in difflib.get_close_matches(option.lower(), known, n=3)] or sorted(
+                    known.values(), key=str.lower
                 )
                 reason = (
                     f"format {self.format} has no such option; "

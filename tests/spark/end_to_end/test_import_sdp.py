@@ -485,6 +485,21 @@ def test_temporary_views_are_in_no_schema_and_hide_tables(spark: SparkSession, t
         assert session.read("newest").column_names == ["id", "__START_AT", "__END_AT"]
 
 
+def test_an_option_that_spark_ignores_is_dropped_with_a_note(spark: SparkSession, tmp_path: Path) -> None:
+    python = f"""
+from pyspark import pipelines as dp
+
+@dp.table
+def orders():
+    return spark.readStream.schema("{ROWS}").option("megaSchema", True).json("data/orders")
+"""
+    project, report = import_files(spark, write_project(tmp_path / "shop", a_py=python), tmp_path)
+    dropped = "megaSchema is dropped: format json has no such option, and Spark ignores it"
+    assert dropped in next(line.notes for line in report.lines if line.name == "orders_files")
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert session.read("orders").num_rows == spark.read.schema(ROWS).json(f"{tmp_path}/shop/data/orders").count()
+
+
 def test_a_column_of_auto_loader_has_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
     read = f"read_files('data/orders', format => 'json', schema => '{ROWS}')"
     sql = f"CREATE STREAMING TABLE bad AS SELECT id FROM STREAM {read} WHERE _rescued_data IS NOT NULL;"
