@@ -3,7 +3,7 @@
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.session import Session
-from tussock.jobs.verify.record import NothingToVerifyError, Verification
+from tussock.jobs.verify.record import Verification, choose_epoch
 from tussock.statestore.progress import Progress
 
 
@@ -11,8 +11,7 @@ def verify_views(
     store: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
 ) -> Verification:
     """Verify views as `Session.verify` does, in a Spark application with the pipeline's settings."""
-    if not store.meta.read_latest().published:
-        raise NothingToVerifyError  # before Spark starts
+    choose_epoch(store.meta.read_latest(), epoch)  # raises before Spark starts
     with (
         spark_of(store.pipeline, "verify") as spark,
         Session(store.pipeline.store, spark, create=False) as session,

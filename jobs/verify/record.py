@@ -11,18 +11,34 @@ import msgspec
 from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LAST = "verify/last.json"
 
 
 class NothingToVerifyError(InputError):
-    """No epoch is published yet."""
+    """No epoch is published yet, and none was named."""
 
     hides_row_values = True
 
+    committed: int
+    """The newest epoch; 0: none."""
+
     def __str__(self) -> str:
-        return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."
+        if not self.committed:
+            return "No epoch is published yet, so no view has rows. Run `tussock epoch` first."
+        return (
+            f"No epoch is published yet. The newest one, {self.committed}, waits for that. To compare its rows, run "
+            f"`tussock verify --epoch {self.committed}`."
+        )
+
+
+def choose_epoch(version: HummockVersion, named: int | None) -> int:
+    """Return the epoch to verify: the named one, or the published one. Raises NothingToVerifyError."""
+    if not (epoch := version.published if named is None else named):
+        raise NothingToVerifyError(version.epoch)
+    return epoch
 
 
 class Verdict(StrEnum):

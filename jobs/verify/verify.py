@@ -27,7 +27,7 @@ from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.binder import OF_A_DATAFRAME
 from tussock.jobs.verify.compare import Columns, Digests, compare_digests, varying_columns
 from tussock.jobs.verify.inputs import Inputs
-from tussock.jobs.verify.record import NothingToVerifyError, Verdict, Verification, ViewCheck
+from tussock.jobs.verify.record import Verdict, Verification, ViewCheck, choose_epoch
 from tussock.statestore.errors import DamagedError, InputError, TussockError
 from tussock.statestore.meta.catalog import Relation, RelationKind, shown_name
 from tussock.statestore.meta.epoch import epoch_ms
@@ -94,8 +94,7 @@ def verify(
     """
     if not 1 <= percent <= 100:
         raise BadShareError(percent)
-    if not (meta.read_latest().published if epoch is None else epoch):
-        raise NothingToVerifyError
+    choose_epoch(meta.read_latest(), epoch)
     with _pinned_epoch(meta, epoch) as (at, version):
         wanted = _wanted_views(version, at, names)
 

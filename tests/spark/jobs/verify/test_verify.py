@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.printed_commands import commands_in
 from tussock.jobs import cli
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Expr
@@ -81,6 +82,22 @@ def run(store: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> tupl
     """`tussock verify --json`: the exit code and the result."""
     code = cli.main(["verify", "--store", store, "--json", *arguments])
     return code, msgspec.json.decode(capsys.readouterr().out, type=Verification)
+
+
+def test_an_epoch_that_is_not_published_can_be_verified(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A suite may hold the first epoch, and its rows are needed to see why."""
+    store = str(tmp_path / "store")
+    with Session(store, spark, runner="local", workers=1) as session:
+        session.execute(f"{ORDERS}; CREATE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders WHERE price > 1")
+        session.execute(f"INSERT INTO orders VALUES {_rows(1, 40)}")
+    assert cli.main(["epoch", "--hold", "--store", store]) == 0
+    capsys.readouterr()
+    assert cli.main(["verify", "--store", store]) == 1
+    (command,) = commands_in(capsys.readouterr().err)
+    code, verification = run(store, capsys, *command[1:])
+    assert (code, [check.verdict for check in verification.views]) == (0, [Verdict.EQUAL])
 
 
 def test_wrong_rows_are_found_exactly_and_repaired(
