@@ -71,7 +71,7 @@ from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.delta_state import held_by, next_app, replacements_of, translating_errors
 from tussock.jobs.sinks.file_parts import rows_of_files
-from tussock.jobs.sinks.locators import locator_folder
+from tussock.jobs.sinks.locators import files_to_rewrite, locator_folder
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectStore
@@ -80,10 +80,6 @@ from tussock.statestore.vnode import one_array
 
 LOCATOR = "tussock-locator"
 CHECKPOINT_EVERY = 10  # versions
-_SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
-_MOST_SMALL = 1  # small file that stays
-_DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
-_REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
 _SETTLED_MS = 3_600_000  # younger files may belong to a running publish
 _OURS = "tussock"
 #: Features of tables whose rules the commits of this module follow, unless a property of _RULES demands more.
@@ -443,7 +439,7 @@ class DeltaLocatedSink(DeltaRsSink):
         head = self._head
         if head is None or (locator := self._read_locator(head)) is None:
             return 0, 0
-        chosen = _files_to_rewrite(locator.read_files())
+        chosen = files_to_rewrite(locator.read_files(), lambda file: int(_add_of(file)["size"]))
         if not chosen and not locator.document.is_worn:
             return 0, 0
         edit, version = LocatorEdit(locator), head.number + 1
@@ -515,20 +511,6 @@ def _note_of(head: KnownHead) -> str:
     """Return the note of a locator's state: the state of the table, without the number of the locator's state."""
     others = {app: version for app, version in head.transactions.items() if app != LOCATOR}
     return msgspec.json.encode(msgspec.structs.replace(head, transactions=others)).decode()
-
-
-def _files_to_rewrite(files: Sequence[LocatedFile]) -> list[LocatedFile]:
-    """Return files with many deleted rows, and small files if there are many of them; at most _REWRITTEN_BYTES."""
-    sizes = {file.number: int(_add_of(file)["size"]) for file in files}
-    worn = [file for file in files if len(file.deleted) > _DELETED_SHARE * file.rows]
-    small = [file for file in files if file not in worn and sizes[file.number] < _SMALL_BYTES]
-    chosen: list[LocatedFile] = []
-    total = 0
-    for file in (*worn, *(small if len(small) + len(worn) > _MOST_SMALL else ())):
-        if (total := total + sizes[file.number]) > _REWRITTEN_BYTES and chosen:
-            break
-        chosen.append(file)
-    return sorted(chosen, key=lambda file: file.number)
 
 
 def _files_of(adds: Iterable[Any]) -> Iterator[str]:

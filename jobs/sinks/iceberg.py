@@ -74,7 +74,7 @@ from tussock.jobs.sinks.iceberg_outline import (
     written_schema,
 )
 from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of
-from tussock.jobs.sinks.locators import locator_folder
+from tussock.jobs.sinks.locators import files_to_rewrite, locator_folder
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.objectstore.open import as_s3
 from tussock.statestore.types import arrow_type
@@ -94,9 +94,6 @@ _TAG = "tussock-epoch-"
 _EPOCH_TAG = re.compile(rf"{_TAG}(\d+)")  # users may have tags such as tussock-epoch-12-audited
 _NO_RETRIES = {"commit.retry.num-retries": "0"}  # see row_delta.py
 _MODES = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
-_DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
-_SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
-_REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
 _SETTLED_MS = 3_600_000  # younger files may belong to a running publish
 
 
@@ -523,7 +520,7 @@ class IcebergSink:
         if (locator := self._read_locator(table)) is None:
             return 0, 0
         files = locator.read_files()
-        chosen = _files_to_rewrite(files)
+        chosen = files_to_rewrite(files, lambda file: note_of(file.note).size)
         # After moves by other programs, a snapshot of Tussock's own lets the earlier ones expire.
         if not chosen and not locator.document.is_worn and not self._own_snapshot(table).moves:
             return 0, 0
@@ -655,19 +652,6 @@ def _written_ids(table: Table, snapshot: Snapshot) -> set[int]:
 
 def _has_nulls(part: RowsWithKeys, key: tuple[str, ...]) -> bool:
     return any(part.rows[name].null_count for name in key)
-
-
-def _files_to_rewrite(files: Sequence[LocatedFile]) -> list[LocatedFile]:
-    """Return files with many deleted rows, and small files if there are several; at most _REWRITTEN_BYTES."""
-    sizes = {file.number: note_of(file.note).size for file in files}
-    worn = [file for file in files if len(file.deleted) > _DELETED_SHARE * file.rows]
-    small = [file for file in files if file not in worn and sizes[file.number] < _SMALL_BYTES]
-    chosen, total = list[LocatedFile](), 0
-    for file in (*worn, *(small if len(small) > 1 else ())):
-        if (total := total + sizes[file.number]) > _REWRITTEN_BYTES and chosen:
-            break
-        chosen.append(file)
-    return sorted(chosen, key=lambda file: file.number)
 
 
 def _files_of(table: Table) -> Iterator[str]:

@@ -10,7 +10,6 @@ are counted (RowDigest, NumberCopies).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -61,7 +60,7 @@ from tussock.jobs.sources.delta_files import (
     translated_error,
     versions_of,
 )
-from tussock.jobs.sources.delta_taken import TAKEN_COLUMNS, DeltaTaken, newest_taken, taken_row, taken_versions
+from tussock.jobs.sources.delta_taken import TAKEN_VERSIONS, DeltaTaken
 from tussock.jobs.sources.errors import (
     BadOptionError,
     BadPathError,
@@ -69,8 +68,9 @@ from tussock.jobs.sources.errors import (
     CannotRestateError,
     PinnedReadError,
     UnskippableItemError,
+    require_options,
 )
-from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.kept import Keeper, map_in_threads
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
@@ -99,7 +99,7 @@ OPTIONS = ("path", KEY, CLONE_OF, *STORE_OPTIONS)
 class DeltaTables(ChangingRows):
     """Delta tables. The engine reads their log, and their files as those of Parquet sources."""
 
-    taken_columns = TAKEN_COLUMNS
+    taken_columns = TAKEN_VERSIONS.columns
     engine: EngineReader | None = DeltaEngine()
     login: ClassVar[str] = FILES_LOGIN
 
@@ -115,14 +115,7 @@ class DeltaTables(ChangingRows):
         check_path(path, source.options)
         if has_interval(path):
             raise BadPathError(path, "a Delta table is one folder, so its path has no placeholders")
-        for option, value in source.options.items():
-            if option not in OPTIONS:
-                raise BadOptionError(
-                    source.name,
-                    option,
-                    value,
-                    f"a delta source has no such option; its options are {', '.join(OPTIONS)}",
-                )
+        require_options(source, OPTIONS)
         for folder in other_tables(source):
             if not folder.startswith(("/", *REMOTE)):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
@@ -162,7 +155,7 @@ class DeltaTables(ChangingRows):
             self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
-        before, place = newest_taken(taken), place_of_table(source)
+        before, place = TAKEN_VERSIONS.read_newest(taken), place_of_table(source)
         if before is None or before.end is not None:
             return self._pin_snapshot(source, before, request)
         snapshot = self._require_readable(source, place.read_snapshot())
@@ -225,7 +218,7 @@ class DeltaTables(ChangingRows):
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        before = newest_taken(taken)
+        before = TAKEN_VERSIONS.read_newest(taken)
         if before is None or before.end is not None:
             snapshot = self._first_snapshot(source, before)
             pieces = pieces_between_cuts(snapshot.list_pieces(), None if before is None else before.end, None)
@@ -247,7 +240,7 @@ class DeltaTables(ChangingRows):
         )
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
+        return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in TAKEN_VERSIONS.read_all(taken))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_versions(versions_of(document)),)
@@ -270,8 +263,7 @@ class DeltaTables(ChangingRows):
         """See InputReader. Raises PinnedReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
         pinned, place = versions_of(document), place_of_table(source)
         item = item_of_versions(pinned).name
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1]))
+        map_in_threads(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1])
         if (snapshot := place.read_snapshot(pinned.last)) is None:
             raise PinnedReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot, pinned.end)
@@ -282,13 +274,15 @@ class DeltaTables(ChangingRows):
         if pins.read is None:
             return None
         pinned = versions_of(pins.read)
-        return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, pinned.end), epoch)
+        return TAKEN_VERSIONS.seal_record(
+            schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, pinned.end), epoch
+        )
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         """Return the taken rows of the last taken version, by time travel."""
-        if (last := newest_taken(taken)) is None:
+        if (last := TAKEN_VERSIONS.read_newest(taken)) is None:
             return None
         return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0, end=last.end)))
 

@@ -5,8 +5,6 @@ Both readers give the rows of a file with their positions; `_chunk_of` makes the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, decode_tables, encode_table, make_chunk
-from tussock.jobs.chunks.failure import SourceFileError, encode_failure, first_failure
+from tussock.jobs.chunks.failure import encode_failure, first_failure
 from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import (
     CHANGE_TYPE,
@@ -37,9 +35,11 @@ from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
 from tussock.jobs.sources.files import MISSING, document_of
+from tussock.jobs.sources.kept import map_in_threads
+from tussock.jobs.sources.lake_files import errors_of_item, is_small_rewrite
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket
 from tussock.jobs.sources.pairing import pick_column
-from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, ParquetFiles, Split, cut_splits, read_split
+from tussock.jobs.sources.parquet import ParquetFiles, Split, cut_splits, read_split, split_size
 from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
@@ -83,7 +83,7 @@ class DeltaPart(msgspec.Struct, frozen=True):
     columns: tuple[Mapped, ...]  # of the version that wrote the file
 
 
-_TOGETHER_BYTES = 64 << 20  # of a rewrite that one unit reads; the rows of a larger one meet after their exchange
+_REMOVER = "VACUUM or by hand"
 
 versions_of = decoder_of(PinnedVersions).decode
 _part = decoder_of(DeltaPart)
@@ -117,7 +117,7 @@ class DeltaEngine:
         pinned, place = versions_of(document), place_of_table(source)
         item = item_of_versions(pinned).name
         columns, pieces = pinned_pieces(place, pinned)
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, sum(p.size for p in pieces) // units))
+        target = split_size(sum(p.size for p in pieces), units)
 
         def cut(piece: Piece) -> list[DeltaPart] | tuple[str, str]:
             file = file_of(place, source, item, piece)
@@ -125,24 +125,23 @@ class DeltaEngine:
             reason = by_spark.get(file.path) or reason_of_file(file, fields, _reading(source))
             if reason is not None:
                 return file.path, reason
-            with _read_errors(item):
+            with errors_of_item(item, _REMOVER):
                 return [
                     DeltaPart(item, pinned.table, split, piece, columns)
                     for split in cut_splits(file, fields, target, _reading(source), piece.rows)
                 ]
 
         parts, left = list[DeltaPart](), dict[str, str]()
-        with ThreadPoolExecutor(16) as pool:
-            for one in pool.map(cut, pieces):
-                if isinstance(one, tuple):
-                    left[one[0]] = one[1]
-                else:
-                    parts += one
+        for one in map_in_threads(cut, pieces):
+            if isinstance(one, tuple):
+                left[one[0]] = one[1]
+            else:
+                parts += one
         parts.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
         rest = msgspec.structs.replace(pinned, only=tuple(sorted(left)))
         why = next((f"{path}: {reason}" for path, reason in sorted(left.items())), "")
         encoded = [msgspec.Raw(msgspec.json.encode(p)) for p in parts]
-        together = _rewrites(pieces) and sum(p.size for p in pieces) <= _TOGETHER_BYTES
+        together = is_small_rewrite((p.weights for p in pieces), sum(p.size for p in pieces))
         return DividedInput(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why, together)
 
     def item_of(self, part: msgspec.Raw) -> str:
@@ -154,17 +153,11 @@ class DeltaEngine:
         of = _part.decode(part)
         fields = _fields_to_read(source, of, columns)
         try:
-            with _read_errors(of.item):
+            with errors_of_item(of.item, _REMOVER):
                 rows = read_split(of.split, range(len(fields)), fields, _reading(source)).rows
                 return ReadPart(_chunk_of(source, of, columns, rows))
         except NotPlain as err:
             raise OnlySparkReadsError(source.name, of.split.file.path, str(err)) from err
-
-
-def _rewrites(pieces: Sequence[Piece]) -> bool:
-    """Return whether some files are added and others removed, as by an UPDATE that writes files again."""
-    signs = {np.sign(sum(weight for weight, _ in piece.weights)) for piece in pieces if piece.weights}
-    return {-1, 1} <= signs
 
 
 def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:
@@ -193,7 +186,7 @@ def file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) ->
         info = store.head(name)
         return PinnedFile(path, info.size, info.etag, 0)
     except ObjectNotFoundError as err:
-        raise PinnedReadError(item, f"file {path} is gone, removed by VACUUM or by hand.") from err
+        raise PinnedReadError(item, f"file {path} is gone, removed by {_REMOVER}.") from err
 
 
 def _fields_to_read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> tuple[Field, ...]:
@@ -274,19 +267,6 @@ def _stored_fields(
     return stored_fields if piece.weights else (*stored_fields, Field(CHANGE_TYPE, "string"))
 
 
-@contextmanager
-def _read_errors(item: str) -> Iterator[None]:
-    """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
-    try:
-        yield
-    except PinnedReadError:
-        raise
-    except SourceFileError as err:
-        raise PinnedReadError(item, f"{str(err).partition('. ')[0]}.") from err
-    except (LookupError, pa.ArrowInvalid) as err:
-        raise PinnedReadError(item, f"it cannot be read: {err}.") from err
-
-
 def place_of_table(source: CreateSource) -> DeltaPlace:
     path = source.options["path"]
     bucket, name = split_bucket(path)
@@ -314,8 +294,7 @@ def files_of_pieces(
         except PinnedReadError:
             return place.file_path(piece.path)
 
-    with ThreadPoolExecutor(16) as pool:
-        files = list(pool.map(look_up, pieces))
+    files = map_in_threads(look_up, pieces)
     return [f for f in files if isinstance(f, PinnedFile)], [f for f in files if isinstance(f, str)]
 
 
@@ -329,9 +308,8 @@ def reasons_of_files(
         fields = _stored_fields(source, columns, range(len(source.fields)), piece)
         return reason_of_file(file, fields, _reading(source))
 
-    with ThreadPoolExecutor(16) as pool:
-        reasons = pool.map(reason, zip(pieces, files, strict=True))
-        return {file.path: why for file, why in zip(files, reasons, strict=True) if why is not None}
+    reasons = map_in_threads(reason, list(zip(pieces, files, strict=True)))
+    return {file.path: why for file, why in zip(files, reasons, strict=True) if why is not None}
 
 
 # --- the files that Spark reads ---------------------------------------------------------------------------------------
@@ -348,7 +326,7 @@ def rest_by_spark(
     for part in _parts_by_spark(source, document):
         alike.setdefault(_fields_to_read(source, part, columns), []).append(part)
     frames = []
-    with _read_errors(item):
+    with errors_of_item(item, _REMOVER):
         for fields, parts in alike.items():
             files = document_of([part.split.file for part in parts])
             frame = ParquetFiles().frame(spark, _as_parquet(source, fields), files, range(len(fields)))
@@ -367,7 +345,7 @@ def _rows_of_table(
             for row in batch.to_pylist():
                 part, failure = parts[row["part"]], row["failure"]
                 try:
-                    with _read_errors(part.item):
+                    with errors_of_item(part.item, _REMOVER):
                         if failure is not None:
                             raise first_failure([failure])
                         rows = decode_tables([row["chunk"]])
@@ -384,7 +362,7 @@ def translated_error(error: Exception, source: CreateSource, document: msgspec.R
     """Return the error of the pinned item for an error that Spark raised over `rest_by_spark`; None for others."""
     files = document_of([part.split.file for part in _parts_by_spark(source, document)])
     try:
-        with _read_errors(item_of_versions(versions_of(document)).name):
+        with errors_of_item(item_of_versions(versions_of(document)).name, _REMOVER):
             if (file_error := ParquetFiles().translate(error, _as_parquet(source, ()), files)) is not None:
                 raise file_error
     except TussockError as err:

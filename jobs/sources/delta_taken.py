@@ -7,17 +7,16 @@ The table is a singleton: only the driver reads and writes it. The next epoch co
 with the rest of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
-from tussock.jobs.sources.taken_rows import read_taken, seal_taken
-from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import TableSchema
-from tussock.statestore.table.storage_table import StorageTable
+from tussock.jobs.sources.taken_rows import TakenLog
 
-TAKEN_COLUMNS = (
+_COLUMNS = (
     ("version", "bigint"),
     ("place", "string"),
     ("table", "string"),
@@ -41,20 +40,13 @@ class DeltaTaken:
     end: SnapshotCut | None = None
 
 
-def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
-    """Return the last version that each epoch took, in order."""
-    versions = (DeltaTaken(r["version"], r["place"], r["table"], r["size"], cut_of(r)) for r in read_taken(taken))
-    return sorted(versions, key=lambda t: t.version)
+def _decode(row: dict[str, Any]) -> DeltaTaken:
+    return DeltaTaken(row["version"], row["place"], row["table"], row["size"], cut_of(row))
 
 
-def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
-    """Return the largest taken version; None if the source has taken nothing."""
-    versions = [] if taken is None else taken_versions(taken)
-    return versions[-1] if versions else None
+def _encode(taken: DeltaTaken, epoch: int) -> Sequence[object]:
+    end = msgspec.structs.astuple(taken.end or SnapshotCut())
+    return (taken.version, taken.place, taken.table, taken.nbytes, epoch, *end)
 
 
-def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:
-    """Return the row that records a taken version, ready for ingest. `schema` has the table's id."""
-    end = taken.end or SnapshotCut()
-    values = (taken.version, taken.place, taken.table, taken.nbytes, epoch, *msgspec.structs.astuple(end))
-    return seal_taken(schema, TAKEN_COLUMNS, [values])
+TAKEN_VERSIONS = TakenLog(_COLUMNS, _decode, _encode)

@@ -5,10 +5,11 @@ No row of a faulty file is processed; `barriers/source_holds.py` decides how the
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.quoting import string_text
+from tussock.jobs.logical.statements import CreateSource
 from tussock.statestore.errors import InputError
 
 
@@ -544,6 +545,20 @@ class BadOptionError(InputError):
 
     def __str__(self) -> str:
         return f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Omit it."
+
+
+def require_options(source: CreateSource, known: Sequence[str], prefix: str = "", prefix_text: str = "") -> None:
+    """Require that all options are known. Raises BadOptionError.
+
+    Args:
+        prefix: of other known options. `prefix_text` describes them.
+    """
+    for option, value in source.options.items():
+        if option not in known and not (prefix and option.startswith(prefix)):
+            article = "an" if source.format[0] in "aeiou" else "a"
+            names = f"{', '.join(known)}{prefix_text}"
+            reason = f"{article} {source.format} source has no such option; its options are {names}"
+            raise BadOptionError(source.name, option, value, reason)
 
 
 def require_count(source: str, options: Mapping[str, str], option: str, most: int = 2**63 - 1) -> None:

@@ -41,6 +41,7 @@ from tussock.jobs.sources.errors import (
     MissingOptionError,
     PinnedReadError,
     UnskippableItemError,
+    require_options,
 )
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.iceberg_errors import (
@@ -60,14 +61,7 @@ from tussock.jobs.sources.iceberg_files import (
     reading_options,
     snapshots_of,
 )
-from tussock.jobs.sources.iceberg_taken import (
-    TAKEN_COLUMNS,
-    BoundColumns,
-    IcebergTaken,
-    newest_taken,
-    taken_row,
-    taken_snapshots,
-)
+from tussock.jobs.sources.iceberg_taken import TAKEN_SNAPSHOTS, BoundColumns, IcebergTaken
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import has_rows_by_key, row_fields
 from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
@@ -103,7 +97,7 @@ _OF_BUCKET = {"endpoint": "s3.endpoint", "region": "s3.region"}
 class IcebergTables(ChangingRows):
     """Iceberg tables. The engine reads their metadata, and their files as those of Parquet sources."""
 
-    taken_columns = TAKEN_COLUMNS
+    taken_columns = TAKEN_SNAPSHOTS.columns
     login: ClassVar[str] = (
         "Credentials of a catalog come from pyiceberg's configuration, for example from "
         "PYICEBERG_CATALOG__<NAME>__CREDENTIAL; those for S3 and Glue come from boto3's standard chain"
@@ -131,13 +125,8 @@ class IcebergTables(ChangingRows):
         if "." not in source.options[_TABLE].strip("."):
             reason = "expected the namespace and the name of a table, such as 'db.orders'"
             raise BadOptionError(source.name, _TABLE, source.options[_TABLE], reason)
-        for option, value in source.options.items():
-            if option not in OPTIONS and not option.startswith(_OF_CATALOG):
-                reason = (
-                    f"an iceberg source has no such option; its options are {', '.join(OPTIONS)}, and the properties "
-                    "of the catalog as catalog.…"
-                )
-                raise BadOptionError(source.name, option, value, reason)
+        require_options(source, OPTIONS, _OF_CATALOG, ", and the properties of the catalog as catalog.…")
+        for option in source.options:
             if option.rpartition(".")[2] in _SECRETS:
                 raise CredentialInOptionError(source.name, option, self.login)
         if source.options.get(_ROLLBACKS, _HOLD) not in (_HOLD, _FOLLOW):
@@ -177,7 +166,7 @@ class IcebergTables(ChangingRows):
             self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
-        before, table = newest_taken(taken), _load_table(source)
+        before, table = TAKEN_SNAPSHOTS.read_newest(taken), _load_table(source)
         waiting = self._waiting_snapshots(source, table, before)
         if waiting is None:
             return Pins()
@@ -215,7 +204,7 @@ class IcebergTables(ChangingRows):
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        before, table = newest_taken(taken), _load_table(source)
+        before, table = TAKEN_SNAPSHOTS.read_newest(taken), _load_table(source)
         if (waiting := self._waiting_snapshots(source, table, before)) is None:
             return ()
         start, chain = waiting
@@ -229,7 +218,7 @@ class IcebergTables(ChangingRows):
         return (item_of_snapshots(PinnedSnapshots(name, uuid, 0, last.snapshot_id, nbytes, BoundColumns({}), after)),)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.nbytes) for t in taken_snapshots(taken))
+        return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.nbytes) for t in TAKEN_SNAPSHOTS.read_all(taken))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_snapshots(snapshots_of(document)),)
@@ -272,13 +261,13 @@ class IcebergTables(ChangingRows):
             return None
         of = snapshots_of(pins.read)
         taken = IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes, of.end)
-        return taken_row(schema, taken, epoch)
+        return TAKEN_SNAPSHOTS.seal_record(schema, taken, epoch)
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         """Return the taken rows of the last taken snapshot, by time travel."""
-        if (last := newest_taken(taken)) is None:
+        if (last := TAKEN_SNAPSHOTS.read_newest(taken)) is None:
             return None
         whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns, end=last.end)
         return msgspec.Raw(msgspec.json.encode(whole))

@@ -12,7 +12,6 @@ So a row that a writer moved is deleted and inserted. An equality delete deletes
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -27,7 +26,6 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.chunks.digests import digests_of
-from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.named_files import require_inside
 from tussock.jobs.iceberg.deletion_vectors import positions_of_vector
@@ -46,9 +44,11 @@ from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
+from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.keyed import DELETE, LOG_FIELDS, UPSERT, without_operations
+from tussock.jobs.sources.lake_files import errors_of_item, is_small_rewrite
 from tussock.jobs.sources.listing import STORE_OPTIONS, open_file
-from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, cut_splits, read_split
+from tussock.jobs.sources.parquet import Split, cut_splits, read_split, split_size
 from tussock.jobs.sources.parquet_footer import footer_of, reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
@@ -67,7 +67,7 @@ FOLDERS = "folders"
 """The option of a source that names folders outside of the table, whose files the table may name."""
 _FILE_COLUMN, _POSITION_COLUMN = "file_path", "pos"
 _FIELD_ID = b"PARQUET:field_id"
-_TOGETHER_BYTES = 64 << 20  # of a rewrite that one unit reads; the rows of a larger one meet after their exchange
+_REMOVER = "an expiry of snapshots"
 
 Positions = npt.NDArray[np.int64]
 
@@ -143,15 +143,14 @@ class IcebergEngine(EngineAlone):
         source = without_operations(source)
         pinned, table = snapshots_of(document), self._load_table(source)
         item = item_of_snapshots(pinned).name
-        with _read_errors(item):
+        with errors_of_item(item, _REMOVER):
             pieces = pinned_pieces(source, table, pinned)
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, sum(p.file.size for p in pieces) // units))
+        nbytes = sum(p.file.size for p in pieces)
+        target = split_size(nbytes, units)
         cut = _Cutter(source, table, pinned, target)
-        with ThreadPoolExecutor(16) as pool:
-            parts = [part for cut_parts in pool.map(cut.cut_piece, pieces) for part in cut_parts]
+        parts = [part for cut_parts in map_in_threads(cut.cut_piece, pieces) for part in cut_parts]
         parts.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
-        signs = {np.sign(sum(weight for weight, _ in piece.weights)) for piece in pieces}
-        together = not pinned.key and {-1, 1} <= signs and sum(p.file.size for p in pieces) <= _TOGETHER_BYTES
+        together = not pinned.key and is_small_rewrite((p.weights for p in pieces), nbytes)
         return DividedInput([msgspec.Raw(msgspec.json.encode(p)) for p in parts], together=together)
 
     def item_of(self, part: msgspec.Raw) -> str:
@@ -163,7 +162,7 @@ class IcebergEngine(EngineAlone):
         of = _part.decode(part)
         rows_source = without_operations(source)
         own = [c for c in columns if c < len(rows_source.fields)]
-        with _read_errors(of.item):
+        with errors_of_item(of.item, _REMOVER):
             chunks = [_chunk_of(rows_source, of, split, own) for split in _live_splits(rows_source, of)]
             none = empty_chunk([rows_source.fields[c].type for c in own])
             rows = pa.concat_tables(chunks) if chunks else none
@@ -198,7 +197,7 @@ class _Cutter:
 
     def cut_piece(self, piece: LakePiece) -> list[IcebergPart]:
         """Return the parts of a piece. Raises PinnedReadError."""
-        with _read_errors(self._item):
+        with errors_of_item(self._item, _REMOVER):
             for _, deletes in piece.weights:
                 for delete in deletes:
                     require_inside(normal_path_of(delete.path), *self._folders)
@@ -400,21 +399,6 @@ def _stored_fields(source: CreateSource, columns: Sequence[Mapped], wanted: Sequ
     )
 
 
-@contextmanager
-def _read_errors(item: str) -> Iterator[None]:
-    """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
-    try:
-        yield
-    except PinnedReadError:
-        raise
-    except SourceFileError as err:
-        raise PinnedReadError(item, f"{str(err).partition('. ')[0]}.") from err
-    except FileNotFoundError as err:
-        raise PinnedReadError(item, f"{err.filename or err} is gone, removed by an expiry of snapshots.") from err
-    except (LookupError, pa.ArrowException) as err:
-        raise PinnedReadError(item, f"it cannot be read: {err}.") from err
-
-
 def folders_of(source: CreateSource, table: "Table") -> tuple[str, tuple[str, ...], str]:
     """Return the arguments of `require_inside` after the name: the table's folder, other folders, the option.
 
@@ -436,7 +420,7 @@ def pinned_file(
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:
-        raise PinnedReadError(item, f"file {path} is gone, removed by an expiry of snapshots or by hand.") from err
+        raise PinnedReadError(item, f"file {path} is gone, removed by {_REMOVER} or by hand.") from err
     return PinnedFile(path, info.size, info.etag, 0)
 
 
@@ -452,8 +436,7 @@ def missing_files(source: CreateSource, table: "Table", pieces: Sequence[LakePie
             return normal_path_of(file.path)
         return None
 
-    with ThreadPoolExecutor(16) as pool:
-        missing = list(pool.map(find_missing, [*(p.file for p in pieces), *deletes.values()]))
+    missing = map_in_threads(find_missing, [*(p.file for p in pieces), *deletes.values()])
     return [path for path in missing if path is not None]
 
 

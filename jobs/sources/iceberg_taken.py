@@ -8,18 +8,17 @@ The table is a singleton: only the driver reads and writes it. Snapshot ids have
 epoch continues after the row with the largest one, or with the rest of its snapshot.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
-from tussock.jobs.sources.taken_rows import read_taken, seal_taken
+from tussock.jobs.sources.taken_rows import TakenLog
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import TableSchema
-from tussock.statestore.table.storage_table import StorageTable
 
-TAKEN_COLUMNS = (
+_COLUMNS = (
     ("number", "bigint"),
     ("snapshot", "bigint"),
     ("place", "string"),
@@ -62,31 +61,15 @@ class IcebergTaken:
 _bound_columns = decoder_of(BoundColumns).decode
 
 
-def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
-    """Return the last snapshot that each epoch took, in order."""
-    snapshots = (
-        IcebergTaken(
-            r["number"],
-            r["snapshot"],
-            r["place"],
-            r["table"],
-            _bound_columns(r["columns"]),
-            r["size"],
-            cut_of(r),
-        )
-        for r in read_taken(taken)
-    )
-    return sorted(snapshots, key=lambda t: t.number)
+def _decode(row: dict[str, Any]) -> IcebergTaken:
+    columns = _bound_columns(row["columns"])
+    return IcebergTaken(row["number"], row["snapshot"], row["place"], row["table"], columns, row["size"], cut_of(row))
 
 
-def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
-    """Return the last taken snapshot; None if the source has taken nothing."""
-    snapshots = [] if taken is None else taken_snapshots(taken)
-    return snapshots[-1] if snapshots else None
-
-
-def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBatch:
-    """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
+def _encode(taken: IcebergTaken, epoch: int) -> Sequence[object]:
     of_table = (taken.number, taken.snapshot, taken.place, taken.table)
     columns, end = msgspec.json.encode(taken.columns).decode(), taken.end or SnapshotCut()
-    return seal_taken(schema, TAKEN_COLUMNS, [(*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))])
+    return (*of_table, columns, taken.nbytes, epoch, *msgspec.structs.astuple(end))
+
+
+TAKEN_SNAPSHOTS = TakenLog(_COLUMNS, _decode, _encode)

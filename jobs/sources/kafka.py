@@ -37,7 +37,7 @@ from tussock.jobs.sources.base import (
     Pins,
     RowPlace,
 )
-from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, require_count
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, require_count, require_options
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT, OUTPUT_DDL, as_declared
 from tussock.jobs.sources.kafka_cluster import (
     CLIENT,
@@ -144,12 +144,8 @@ class KafkaTopics(UnchangingInput):
             raise BadOptionError(
                 source.name, "subscribe", "", f"a kafka source needs one of {', '.join(SUBSCRIPTION_OPTIONS)}"
             )
-        for option, value in options.items():
-            if option == "failOnDataLoss" and value.lower() == "true":
-                continue
-            if option not in OPTIONS and not option.startswith("kafka."):
-                reason = f"a kafka source has no such option; its options are {', '.join(OPTIONS)} and kafka.…"
-                raise BadOptionError(source.name, option, value, reason)
+        loses_nothing = options.get("failOnDataLoss", "").lower() == "true"
+        require_options(source, (*OPTIONS, "failOnDataLoss") if loses_nothing else OPTIONS, "kafka.", " and kafka.…")
         if options.get(_MISSING_OFFSETS, _IGNORE) not in (_ERROR, _IGNORE):
             reason = "expected 'error' (hold the source if an offset has no record) or 'ignore' (records may be lost)"
             raise BadOptionError(source.name, _MISSING_OFFSETS, options[_MISSING_OFFSETS], reason)

@@ -12,7 +12,6 @@ of the file refuses every other type.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.avro_schema import avro_fields
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.files import COLUMNS, NewColumns
+from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.listing import ListedFile, open_file
 from tussock.jobs.sources.measures import open_file_bytes
 from tussock.jobs.sources.orc import columns_of_orc
@@ -34,7 +34,6 @@ from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.objectstore.range_file import RangeFile
 from tussock.statestore.types import UnsupportedTypeError, type_name
 
-_AT_ONCE = 16
 _WITH_TYPES = ("avro", "orc", "parquet")
 
 
@@ -109,12 +108,10 @@ def _fields_by_file(source: CreateSource, waiting: Iterable[Item]) -> Iterator[t
     """
     files = [ListedFile(item.name, item.nbytes, item.mark) for item in waiting if not item.goes and item.nbytes]
     options = tuple(sorted(source.options.items()))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        fields_of_files = pool.map(
-            lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files
-        )
-        for file, fields in zip(files, fields_of_files, strict=True):
-            yield file.path, fields
+    fields_of_files = map_in_threads(
+        lambda file: _fields_of(source.format, options, file.path, file.size, file.etag), files
+    )
+    yield from zip((file.path for file in files), fields_of_files, strict=True)
 
 
 @lru_cache(maxsize=4096)

@@ -44,6 +44,7 @@ from tussock.jobs.sources.errors import (
     MissingOptionError,
     PinnedReadError,
     UnskippableItemError,
+    require_options,
 )
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
@@ -68,7 +69,7 @@ from tussock.jobs.sources.other_store_errors import (
     OtherStoreReplacedError,
     OwnStoreError,
 )
-from tussock.jobs.sources.other_store_taken import TAKEN_COLUMNS, EpochTaken, newest_taken, taken_epochs, taken_row
+from tussock.jobs.sources.other_store_taken import TAKEN_EPOCHS, EpochTaken
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, EngineAlone, key_columns
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -128,7 +129,7 @@ class OtherStoreEngine(EngineAlone):
 class OtherStores(ChangingRows):
     """Relations of other stores."""
 
-    taken_columns = TAKEN_COLUMNS
+    taken_columns = TAKEN_EPOCHS.columns
     engine: EngineReader | None = OtherStoreEngine()
     login: ClassVar[str] = FILES_LOGIN
 
@@ -144,10 +145,7 @@ class OtherStores(ChangingRows):
             if not source.options.get(option):
                 reason = "a tussock source needs the address of a store, and the name of a view or table in it"
                 raise MissingOptionError(source.name, option, reason)
-        for option, value in source.options.items():
-            if option not in OPTIONS:
-                reason = f"a tussock source has no such option; its options are {', '.join(OPTIONS)}"
-                raise BadOptionError(source.name, option, value, reason)
+        require_options(source, OPTIONS)
         _lease_ms(source)
         if KEY in source.options and not key_columns(source):
             raise BadOtherKeyError(source.name, source.options[KEY], "names no column")
@@ -176,7 +174,7 @@ class OtherStores(ChangingRows):
         self.refuse_skip(source, request.skip)
         if request.only_skipped:
             return Pins()
-        meta, before = _open_store(source), newest_taken(taken)
+        meta, before = _open_store(source), TAKEN_EPOCHS.read_newest(taken)
         refuse_own_store(source, keeper.objects)
         version, homes = meta.read_latest(), _identities(meta.objects)
         pins = _pins_of(source, meta, keeper)
@@ -196,7 +194,7 @@ class OtherStores(ChangingRows):
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        meta, before = _open_store(source), newest_taken(taken)
+        meta, before = _open_store(source), TAKEN_EPOCHS.read_newest(taken)
         version, homes = meta.read_latest(), _identities(meta.objects)
         if before is not None:
             _require_same_history(source, before, homes, version)
@@ -253,16 +251,16 @@ class OtherStores(ChangingRows):
         if pins.read is None:
             return None
         of = _epochs_of(pins.read)
-        return taken_row(schema, EpochTaken(of.last, of.home, of.id, of.place, of.nbytes), epoch)
+        return TAKEN_EPOCHS.seal_record(schema, EpochTaken(of.last, of.home, of.id, of.place, of.nbytes), epoch)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} epoch {t.last}", t.nbytes) for t in taken_epochs(taken))
+        return tuple(Item(f"{t.place} epoch {t.last}", t.nbytes) for t in TAKEN_EPOCHS.read_all(taken))
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         """Return all rows at the last taken epoch, which the source's pin keeps."""
-        if (last := newest_taken(taken)) is None:
+        if (last := TAKEN_EPOCHS.read_newest(taken)) is None:
             return None
         relation, _, store = last.place.partition(" of ")
         whole = PinnedEpochs(store, last.home, relation, last.relation, last.last)

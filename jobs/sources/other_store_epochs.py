@@ -21,7 +21,7 @@ from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.other_store_errors import CannotPinError
-from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES
+from tussock.jobs.sources.parquet import split_size
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import DamagedError, InputError, MustStopError
 from tussock.statestore.hummock.cache import process_cache
@@ -214,7 +214,7 @@ def parts_of(pinned: PinnedEpochs, units: int) -> list[EpochsPart]:
     parts = list[EpochsPart]()
     for relation, since, until, weight in reads:
         nbytes = bytes_read(version, relation_with(version, relation, pinned.item.name), since)
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, nbytes // units))
+        target = split_size(nbytes, units)
         ends = np.linspace(0, version.mapping.vnode_count, max(1, ceil(nbytes / target)) + 1).astype(int)
         parts += [
             EpochsPart(

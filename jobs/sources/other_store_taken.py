@@ -6,14 +6,13 @@
 The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest `last`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tussock.jobs.sources.taken_rows import read_taken, seal_taken
-from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import TableSchema
-from tussock.statestore.table.storage_table import StorageTable
+from tussock.jobs.sources.taken_rows import TakenLog
 
-TAKEN_COLUMNS = (
+_COLUMNS = (
     ("last", "bigint"),
     ("home", "string"),
     ("relation", "bigint"),
@@ -40,21 +39,12 @@ class EpochTaken:
     nbytes: int
 
 
-def taken_epochs(taken: StorageTable) -> list[EpochTaken]:
-    """Return the last epoch that each of our epochs took, in order."""
-    rows = read_taken(taken)
-    epochs = (EpochTaken(r["last"], r["home"], r["relation"], r["place"], r["size"]) for r in rows)
-    return sorted(epochs, key=lambda t: t.last)
+def _decode(row: dict[str, Any]) -> EpochTaken:
+    return EpochTaken(row["last"], row["home"], row["relation"], row["place"], row["size"])
 
 
-def newest_taken(taken: StorageTable | None) -> EpochTaken | None:
-    """Return the last taken epoch; None if the source has taken nothing."""
-    epochs = [] if taken is None else taken_epochs(taken)
-    return epochs[-1] if epochs else None
+def _encode(taken: EpochTaken, epoch: int) -> Sequence[object]:
+    return (taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)
 
 
-def taken_row(schema: TableSchema, taken: EpochTaken, epoch: int) -> SealedBatch:
-    """Return the row that records a taken epoch, ready for ingest. `schema` has the table's id."""
-    return seal_taken(
-        schema, TAKEN_COLUMNS, [(taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)]
-    )
+TAKEN_EPOCHS = TakenLog(_COLUMNS, _decode, _encode)

@@ -101,7 +101,7 @@ _OPTIONS = (*OWN_OPTIONS, "timeZone")
 _BATCH_ROWS = 1 << 16
 _FAR_MICROS = 10_000_000_000_000_000  # from 1970: the year 2286
 _MOST_PIECES = 4  # of a row group: each piece decodes the rows before it too
-MIN_SPLIT_BYTES = 1 << 20  # for smaller parts, opening the file costs more than reading it
+_MIN_SPLIT_BYTES = 1 << 20  # for smaller parts, opening the file costs more than reading it
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -132,6 +132,11 @@ class SplitRows:
 _split = decoder_of(Split)
 
 
+def split_size(nbytes: int, units: int) -> int:
+    """Return the size above which files are cut, so that every unit gets a part if the input is large enough."""
+    return max(_MIN_SPLIT_BYTES, min(SPLIT_BYTES, nbytes // units))
+
+
 class ParquetEngine:
     """Reads Parquet files in actors, split at row groups, and within large ones."""
 
@@ -159,8 +164,7 @@ class ParquetEngine:
         that is cut.
         """
         files, rest, why = divided_files(document, by_spark)
-        share = sum(f.size if f.portions is None else f.cost for f in files) // units
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
+        target = split_size(sum(f.size if f.portions is None else f.cost for f in files), units)
         cut: list[Split] = []
         for f in files:
             as_of = source.as_of(f.number)

@@ -41,7 +41,13 @@ from tussock.jobs.sources.base import (
     TimeZones,
 )
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN
-from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError, require_count
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    CannotRestateError,
+    MissingOptionError,
+    require_count,
+    require_options,
+)
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import row_fields
@@ -181,9 +187,7 @@ class PostgresTables(UnchangingInput):
         for option, reason in ((TABLE, "the table, such as 'public.orders'"), (SLOT, "a name for the slot")):
             if not options.get(option):
                 raise MissingOptionError(source.name, option, reason)
-        if (stray := next((option for option in options if option not in OPTIONS), None)) is not None:
-            reason = f"a postgres source has no such option; its options are {', '.join(OPTIONS)}"
-            raise BadOptionError(source.name, stray, options[stray], reason)
+        require_options(source, OPTIONS)
         table_of(source)
         if _SLOT_NAME.fullmatch(options[SLOT]) is None:
             reason = "expected lower-case letters, digits and _, at most 63"

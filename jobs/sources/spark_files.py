@@ -11,7 +11,6 @@ existing views.
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
@@ -36,7 +35,7 @@ from tussock.jobs.sources.errors import (
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, make_packer
 from tussock.jobs.sources.file_facts import fact_of_file, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of, spark_options
-from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
+from tussock.jobs.sources.kept import hadoop_options, map_in_threads, place_of_bytes
 from tussock.jobs.sources.listing import ListedFile, open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
@@ -131,8 +130,7 @@ class SparkFiles(FileSource):
         Cost: two HEAD requests per file, before and after its rows; reading is lazy.
         """
         files = files_of(document)
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda f: verify_pin(f, source.options), files))
+        map_in_threads(lambda file: verify_pin(file, source.options), files)
         session = _session_of(spark, max(f.size for f in files))
         from tussock.jobs.spark.session import zone_of
 
@@ -285,8 +283,7 @@ def read_by_spark(
 
     Raises: ChangedFileError. Cost: one HEAD request per file; reading is lazy.
     """
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda f: verify_pin(f, source.options), files))
+    map_in_threads(lambda file: verify_pin(file, source.options), files)
     alike: dict[tuple[int, int], list[PinnedFile]] = {}
     for file in files:  # a portion is read alone
         key = source.width_of(file.number), -1 if file.portions is None else file.number

@@ -18,7 +18,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.session import Session
-from tussock.jobs.sources.delta_taken import newest_taken
+from tussock.jobs.sources.delta_taken import TAKEN_VERSIONS
 from tussock.jobs.spark.session import spark_session
 
 COLUMNS = (
@@ -105,7 +105,7 @@ def require_equal(session: Session, story: Story) -> None:
     version = session.meta.read_latest()
     for name in TABLES:
         (relation,) = [r for r in version.catalog.live_relations() if r.name == f"s_{name}"]
-        taken = newest_taken(open_table(session.meta.objects, version, relation.state_tables[0]))
+        taken = TAKEN_VERSIONS.read_newest(open_table(session.meta.objects, version, relation.state_tables[0]))
         assert taken is not None
         newest = story.spark.sql(f"DESCRIBE HISTORY {story.of(name)}").count() - 1
         assert taken.version == newest, (name, taken, newest)

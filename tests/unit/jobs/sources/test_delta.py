@@ -44,7 +44,7 @@ from tussock.jobs.sources.delta_errors import (
     MissingDeltaTableError,
 )
 from tussock.jobs.sources.delta_files import DeltaEngine, DeltaPart, PinnedVersions
-from tussock.jobs.sources.delta_taken import newest_taken
+from tussock.jobs.sources.delta_taken import TAKEN_VERSIONS
 from tussock.jobs.sources.describe import describe_source
 from tussock.jobs.sources.errors import BadOptionError, BadPathError, BadTableKeyError, UnskippableItemError
 from tussock.jobs.sources.listing import split_bucket
@@ -100,7 +100,7 @@ def taken(meta: MetaStore) -> int:
     (relation,) = [r for r in version.catalog.live_relations() if r.name == "s"]
     from tussock.jobs.reading.reader import open_table
 
-    found = newest_taken(open_table(meta.objects, version, relation.state_tables[0]))
+    found = TAKEN_VERSIONS.read_newest(open_table(meta.objects, version, relation.state_tables[0]))
     assert found is not None
     return found.version
 
