@@ -148,10 +148,10 @@ def removal_of(add: Action, now_ms: int, *, data_change: bool = True) -> Action:
     return {"remove": remove}
 
 
-def with_vector(add: Action, vector: Action, *, data_change: bool = True) -> Action:
+def with_vector(add: Action, vector: Action) -> Action:
     """Return the `add` of a file with another deletion vector, whose minima and maxima may belong to deleted rows."""
     stats = json.loads(add.get("stats") or "{}") | {"tightBounds": False}
-    return {**add, "dataChange": data_change, "stats": _text_of_stats(stats), "deletionVector": vector}
+    return {**add, "dataChange": True, "stats": _text_of_stats(stats), "deletionVector": vector}
 
 
 def file_add(path: str, size: int, rows: pa.Table, now_ms: int, *, data_change: bool = True) -> Action:

@@ -17,6 +17,7 @@ from tussock.jobs.executors.hyperloglog import RANKS, Corrections, add_inverse_p
 from tussock.jobs.executors.recomputed import OfValues
 from tussock.jobs.executors.value_state import SideState, State
 from tussock.statestore.hummock.sorted_keys import left_positions, successors
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.vnode import one_array
 
 
@@ -70,7 +71,7 @@ class Estimate(OfValues):
         prefixes = side.table.layout.prefixes_of(groups)
         first, end = (left_positions(changes.keys, edge) for edge in (prefixes, successors(prefixes)))
         group = np.repeat(np.arange(groups.num_rows), end - first)
-        place = np.arange(len(group)) + np.repeat(first - (np.cumsum(end - first) - (end - first)), end - first)
+        place = expand_ranges(first, end - first)
         comes_or_goes = ((changes.before > 0) != (changes.after > 0))[place]
         codes = one_array(changes.rows.column(-2)).take(pa.array(place[comes_or_goes])).to_numpy().astype(np.int64)
         cells = np.unique(group[comes_or_goes] << self.corrections.precision | codes // RANKS)

@@ -24,6 +24,7 @@ from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Expr, Generator
 from tussock.statestore.nested import conform_rows
+from tussock.statestore.positions import indices_in_ranges
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import one_array
 
@@ -93,7 +94,7 @@ class GenerateExecutor:
             counts, new_columns = np.maximum(integer_values(argument), 0), []
         else:
             counts, new_columns = _flatten_elements(argument, node.generator)
-        rows, places = np.repeat(np.arange(chunk.num_rows), counts), _index_in_list(counts)
+        rows, places = np.repeat(np.arange(chunk.num_rows), counts), indices_in_ranges(counts).astype(np.int32)
         if node.generator is Generator.POSEXPLODE:
             new_columns = [pa.array(places), *new_columns]
         if node.outer:
@@ -117,9 +118,3 @@ def _flatten_elements(lists: pa.Array, generator: Generator) -> tuple[Counts, li
     counts = integer_values(pc.list_value_length(lists))
     values = lists.flatten()
     return counts, values.flatten() if in_parts else [values]
-
-
-def _index_in_list(counts: Counts) -> npt.NDArray[np.int32]:
-    """The index of each element in its list, from 0, e.g. 0, 1, 0, 1, 2 for counts 2, 0, 3."""
-    starts = np.cumsum(counts) - counts
-    return (np.arange(int(counts.sum())) - np.repeat(starts, counts)).astype(np.int32)

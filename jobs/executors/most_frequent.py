@@ -19,6 +19,7 @@ from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.recomputed import OfValues, counts_of
 from tussock.jobs.executors.value_state import Side, SideState, State
 from tussock.statestore.hummock.sorted_keys import left_positions, successors
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.vnode import one_array
 
 
@@ -104,7 +105,7 @@ class Mode(OfValues):
         """(n,) the changed value with the greatest count in each range of positions; -1 if the range has none."""
         sizes = end - first
         within = np.repeat(np.arange(len(first)), sizes)
-        place = np.arange(len(within)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+        place = expand_ranges(first, sizes)
         order = np.lexsort((-place if self.greatest else place, -changes.after[place], within))
         best = np.full(len(first), -1, np.int64)
         starts = np.searchsorted(within, np.flatnonzero(sizes))  # `order` keeps the ranges in sequence

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
+from tussock.jobs.chunks.chunk import empty_chunk, with_weight
 from tussock.jobs.executors.base import key_ids, split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.hash_join import HashJoin, HashJoinExecutor
@@ -125,12 +125,12 @@ class NullAwareAntiExecutor:
         )
         out: list[pa.Table] = []
         if before.empty and after.empty:
-            out = [_with_weight(parts.gone, -1), _with_weight(parts.come, 1)]
+            out = [with_weight(parts.gone, -1), with_weight(parts.come, 1)]
         elif before.empty:
-            out = [_with_weight(rows, -1) for rows in self._nulls.scan(self._actor.vnodes)]
+            out = [with_weight(rows, -1) for rows in self._nulls.scan(self._actor.vnodes)]
         parts.write_to(self._nulls)
         if after.empty and not before.empty:
-            out = [_with_weight(rows, 1) for rows in self._nulls.scan(self._actor.vnodes)]
+            out = [with_weight(rows, 1) for rows in self._nulls.scan(self._actor.vnodes)]
         return out
 
     def _all_left_rows(self, facts: _Facts, weight: int) -> Iterator[pa.Table]:
@@ -140,9 +140,9 @@ class NullAwareAntiExecutor:
             ids, first = key_ids(keys.columns, keys.num_rows)
             matched = np.zeros(len(first), np.bool_)
             matched[self._right.scan_prefix(take_rows(keys, first), limit=1).index.to_numpy()] = True
-            yield _with_weight(rows.filter(pa.array(~matched[ids])), weight)
+            yield with_weight(rows.filter(pa.array(~matched[ids])), weight)
         if facts.empty:
-            yield from (_with_weight(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
+            yield from (with_weight(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
 
     def _read_facts(self) -> _Facts:
         """The facts as of the previous epoch. Before the first row arrived, the right side was empty."""
@@ -152,10 +152,6 @@ class NullAwareAntiExecutor:
 
     def _write_facts(self, facts: _Facts) -> None:
         self._facts.write_row(pa.table([[facts.empty], [facts.has_null]], names=["c0", "c1"]))
-
-
-def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
-    return make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight)))
 
 
 def _facts_in(counts: pa.Table) -> _Facts | None:

@@ -16,6 +16,7 @@ from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_tab
 from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.operator import Actor, ComputedColumn, Executor, Origin, PassedColumn, PlainNode
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.positions import indices_in_ranges
 from tussock.statestore.table.state_table import StateTable
 
 
@@ -75,7 +76,7 @@ class NumberCopiesExecutor:
             )
         self._write_counts(keys, after)
         rows = np.repeat(np.arange(len(first)), np.abs(change))
-        copies = np.minimum(before, after)[rows] + _index_in_run(np.abs(change))
+        copies = np.minimum(before, after)[rows] + indices_in_ranges(np.abs(change))
         out = take_rows(chunk, first[rows])
         return make_chunk([*out.columns[:-1], pa.array(copies)], pa.array(np.sign(change)[rows]))
 
@@ -83,9 +84,3 @@ class NumberCopiesExecutor:
         rows = pa.table([*keys.columns, pa.array(after)], names=["c0", "c1", "c2"])
         self._table.delete_rows(rows.filter(pa.array(after == 0)))
         self._table.insert_rows(rows.filter(pa.array(after > 0)))
-
-
-def _index_in_run(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The index within each run, e.g. 0, 1, 0, 0, 1, 2 for counts 2, 1, 3."""
-    starts = np.cumsum(counts) - counts
-    return np.arange(int(counts.sum())) - np.repeat(starts, counts)

@@ -11,6 +11,7 @@ from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState
 from tussock.jobs.executors.value_state import Deposit, Side, SideState, Slot, State
+from tussock.statestore.positions import indices_in_ranges
 from tussock.statestore.types import arrow_type
 
 
@@ -186,7 +187,7 @@ def first_rows(segments: Segments, count: int) -> Segments:
     sizes = np.diff(segments.starts)
     if sizes.max(initial=0) <= count:
         return segments
-    within = np.arange(int(segments.starts[-1])) - np.repeat(segments.starts[:-1], sizes) < count
+    within = indices_in_ranges(sizes) < count
     starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, count))])
     return Segments(starts, [column.filter(pa.array(within)) for column in segments.columns])
 

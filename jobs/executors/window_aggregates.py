@@ -31,6 +31,7 @@ from tussock.jobs.logical.nodes import FrameEdge
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import sort_order
 from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.vnode import null_mask, one_array
 
 Carry = Callable[[Positions], State]
@@ -274,4 +275,4 @@ def _expand_frames(first: Positions, end: Positions) -> tuple[Positions, Positio
     """The rows of all frames, concatenated, and (frames + 1,) the start of each frame."""
     counts = end - first
     starts = np.concatenate([[0], np.cumsum(counts)])
-    return np.arange(starts[-1]) + np.repeat(first - starts[:-1], counts), starts
+    return expand_ranges(first, counts), starts

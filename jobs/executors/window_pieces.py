@@ -32,6 +32,7 @@ from tussock.statestore.hummock.sorted_keys import (
     successors,
     take_keys,
 )
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.state_table import LocatedKeys, StateTable
 
@@ -195,7 +196,7 @@ class Changes:
                 nearer = _next_keys(ends, many, self.come.keys, low + limit - 1)
                 ends = pc.min_element_wise(_next_keys(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
                 low, high = _ranges_between(self.come.keys, firsts, ends)
-        come, partition = _expand_ranges(low, high)
+        come, partition = _expand_pairs(low, high)
         coming = self.come.take_rows(come)
         if not len(index) and not len(self.gone.keys):  # e.g. in a first load
             nothing = np.zeros(len(come), np.bool_)
@@ -209,7 +210,7 @@ class Changes:
                 some_rows(rows, is_before_end),
                 index[is_before_end],
             )
-        gone, _ = _expand_ranges(*_ranges_between(self.gone.keys, firsts, ends))
+        gone, _ = _expand_pairs(*_ranges_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
         now[self._locate_deleted(keys, gone, come)] = False
         at = SortedKeys(keys).count_below(Probes(coming.keys, ascending=True), slice(None)) if len(come) else come
@@ -228,7 +229,7 @@ class Changes:
         self, firsts: pa.BinaryArray, ends: pa.BinaryArray
     ) -> tuple[tuple[Positions, Positions], tuple[Positions, Positions]]:
         """The positions of the inserted rows between the pairs of keys, and each row's pair; then the deleted rows."""
-        come, gone = (_expand_ranges(*_ranges_between(s.keys, firsts, ends)) for s in (self.come, self.gone))
+        come, gone = (_expand_pairs(*_ranges_between(s.keys, firsts, ends)) for s in (self.come, self.gone))
         return come, gone
 
     def count_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
@@ -383,11 +384,10 @@ def _ranges_between(keys: pa.BinaryArray, firsts: pa.BinaryArray, ends: pa.Binar
     return low, np.maximum(low, high)
 
 
-def _expand_ranges(first: Positions, end: Positions) -> tuple[Positions, Positions]:
+def _expand_pairs(first: Positions, end: Positions) -> tuple[Positions, Positions]:
     """Concatenate the ranges first[i] … end[i] - 1. Also returns the pair of each position."""
     counts = end - first
-    pair = np.repeat(np.arange(len(counts)), counts)
-    return np.arange(len(pair)) + np.repeat(first - (np.cumsum(counts) - counts), counts), pair
+    return expand_ranges(first, counts), np.repeat(np.arange(len(counts)), counts)
 
 
 def _next_keys(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:

@@ -30,6 +30,7 @@ from tussock.statestore.hummock.sorted_keys import (
     successors,
     take_keys,
 )
+from tussock.statestore.positions import indices_in_ranges
 from tussock.statestore.table.state_table import LocatedKeys, StateTable
 from tussock.statestore.vnode import normalise_floats, one_array
 
@@ -94,7 +95,7 @@ class Tiles:
         for tiles in self._tiles:
             number = np.maximum(np.minimum(tiles, counts) - 1, 0)
             partition = np.repeat(np.arange(len(counts)), number)
-            tile = np.arange(len(partition)) - np.repeat(np.cumsum(number) - number, number) + 1
+            tile = indices_in_ranges(number) + 1
             places = starts[partition] + _first_number(tile, counts[partition], tiles)
             borders.append(_lists_of(take_keys(keys, rows[places]), number))
         self._write(touched, counts, borders)

@@ -6,7 +6,6 @@ from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import due_picks
 from tussock.jobs.upkeep.vacuum import sweep_store
 from tussock.statestore.hummock.amplification import LevelShape, measure_amplification
-from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.readable import retained_floor
 from tussock.statestore.meta.store import MetaStore
 
@@ -39,7 +38,7 @@ def find_due_work(meta: MetaStore, retention: Retention) -> UpkeepFacts:
         after,
         sum(epoch < after for epoch in version.epochs),
         tuple(pick.reason for pick in due_picks(meta)),
-        measure_amplification(meta, CompactionOptions()).levels,
+        measure_amplification(meta).levels,
         len(sizes),
         sum(sizes),
         sweep.vacuumed.kept_objects,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tussock.jobs.kernels.duck import decimal_of, fail_when, int_range, quote_string, strict_cast, try_cast
 from tussock.jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
-from tussock.jobs.kernels.text_times import SPACE, string_to_date, string_to_time
+from tussock.jobs.kernels.text_times import extract_group, string_to_date, string_to_time
 from tussock.jobs.kernels.zones import instant_of, local_of, year_text, zone_of
 from tussock.jobs.logical.nodes import Call
 
@@ -38,11 +38,6 @@ def _register_casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[
 def _plain_cast(call: Call, sql: str) -> str:
     """DuckDB's cast: for a value that does not fit it raises, or in TRY mode returns NULL."""
     return try_cast(sql, call.type) if call.mode == "TRY" else strict_cast(sql, call.type)
-
-
-def _extract_group(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
-    """A group of a pattern that must match the whole text; '' if it does not match."""
-    return f"regexp_extract({sql}, {quote_string('(?s)^' + space + pattern + space + '$')}, {group})"
 
 
 # Numbers and booleans ------------------------------------------------------------------------------------------------
@@ -133,7 +128,7 @@ def _float_to_decimal(call: Call, sql: str) -> str:
 
 @_register_casts(("string",), INTEGERS)
 def _string_to_integer(call: Call, sql: str) -> str:
-    return _plain_cast(call, _extract_group(sql, "([+-]?[0-9]+)"))
+    return _plain_cast(call, extract_group(sql, "([+-]?[0-9]+)"))
 
 
 @_register_casts(("string",), FLOATS)
@@ -142,9 +137,9 @@ def _string_to_float(call: Call, sql: str) -> str:
 
     Hexadecimal floats, such as `0x1p3`, are not supported.
     """
-    number = _extract_group(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
-    word = _extract_group(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
-    hexadecimal = f"{_extract_group(sql, f'({_HEXADECIMAL})', space=_JAVA_SPACE)} <> ''"
+    number = extract_group(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
+    word = extract_group(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
+    hexadecimal = f"{extract_group(sql, f'({_HEXADECIMAL})', space=_JAVA_SPACE)} <> ''"
     text = (
         f"CASE WHEN {hexadecimal} THEN error('hexadecimal numbers are not supported') "
         f"WHEN {number} <> '' THEN {number} ELSE {word} END"
@@ -164,12 +159,12 @@ def _string_to_decimal(call: Call, sql: str) -> str:
         quote_string(digits) for digits in (_OTHER_DIGITS, "0123456789" * (len(_OTHER_DIGITS) // 10))
     )
     digits = f"CASE WHEN strlen({sql}) = length({sql}) THEN {sql} ELSE translate({sql}, {other}, {ascii_digits}) END"
-    return _plain_cast(call, _extract_group(digits, f"({_DOUBLE})", space=_JAVA_SPACE))
+    return _plain_cast(call, extract_group(digits, f"({_DOUBLE})", space=_JAVA_SPACE))
 
 
 @_register_casts(("string",), ("boolean",))
 def _string_to_boolean(call: Call, sql: str) -> str:
-    word = f"lower({_extract_group(sql, '([A-Za-z01]+)')})"
+    word = f"lower({extract_group(sql, '([A-Za-z01]+)')})"
     value = (
         f"CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
         f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"

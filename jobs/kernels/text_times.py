@@ -56,8 +56,9 @@ _USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0
 _USUAL_INSTANT = _USUAL_TIME[:-1] + "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])$"
 
 
-def _extract_group(sql: str, pattern: str, group: int) -> str:
-    return f"regexp_extract({sql}, {quote_string('(?s)^' + SPACE + pattern + SPACE + '$')}, {group})"
+def extract_group(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
+    """A group of a pattern that must match the whole text; '' if it does not match."""
+    return f"regexp_extract({sql}, {quote_string('(?s)^' + space + pattern + space + '$')}, {group})"
 
 
 def _usual_branch(sql: str, pattern: str, value: str) -> str:
@@ -81,8 +82,8 @@ def _guard_branch(sql: str, digits: str) -> str:
 def _day_text(sql: str, digits: str, tail: str) -> str:
     """The date `y-m-d` of a text that consists of `y`, `y-m` or `y-m-d` and `tail`; '' for other texts."""
     pattern = _DAY % (digits, tail)
-    year = _extract_group(sql, pattern, 1)
-    parts = [year, *(f"coalesce(nullif({_extract_group(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
+    year = extract_group(sql, pattern, 1)
+    parts = [year, *(f"coalesce(nullif({extract_group(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
     return f"CASE WHEN {year} <> '' THEN concat_ws('-', {', '.join(parts)}) ELSE '' END"
 
 
@@ -102,12 +103,12 @@ def string_to_time(call: Call, sql: str) -> str:
     """
     convert = try_cast if call.mode == "TRY" else strict_cast
     day = _day_text(sql, _TIME_YEAR, "")
-    plain = f"CASE WHEN {_extract_group(sql, _TIME, 1)} <> '' THEN {_time_text(sql)} ELSE {day} END"
+    plain = f"CASE WHEN {extract_group(sql, _TIME, 1)} <> '' THEN {_time_text(sql)} ELSE {day} END"
     local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
     named = f"WHEN {_matches(sql, _IN_NAMED_ZONE)} THEN error('zones with a name are not supported in a text')"
     branches = [_usual_branch(sql, _USUAL_INSTANT, usual), _guard_branch(sql, _TIME_YEAR), named]
     if call.type == "timestamp":
-        zone = _extract_group(sql, _TIME, 5)
+        zone = extract_group(sql, _TIME, 5)
         instant = f"make_timestamptz(epoch_us({local}) - 1000000::BIGINT * ({_offset_seconds(zone)}))"
         parsed = f"make_timestamptz(epoch_us({usual}) - 60000000::BIGINT * {_usual_offset_minutes(sql)})"
         branches[0] = _usual_branch(sql, _USUAL_INSTANT, parsed)
@@ -120,7 +121,7 @@ def string_to_time(call: Call, sql: str) -> str:
 
 def _time_text(sql: str) -> str:
     """The time `y-m-d h:m:s.f` of a text that matches `_TIME`. Missing minutes and seconds become 0."""
-    day, short, whole, fraction = (_extract_group(sql, _TIME, group) for group in (1, 2, 3, 4))
+    day, short, whole, fraction = (extract_group(sql, _TIME, group) for group in (1, 2, 3, 4))
     filled = f"{short} || CASE WHEN contains({short}, ':') THEN ':00' ELSE ':00:00' END"
     clock = f"CASE WHEN {short} <> '' THEN {filled} ELSE {whole} || rtrim({fraction}, '.') END"
     return f"({day} || ' ' || {clock})"

@@ -7,7 +7,6 @@ from tussock.jobs.upkeep import vacuum as vacuums
 from tussock.jobs.upkeep.vacuum import VacuumResult
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.amplification import Amplification, measure_amplification
-from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
@@ -51,7 +50,7 @@ def _drop_locators(store: PipelineStore) -> None:
 
 def measure_levels(store: PipelineStore) -> Amplification:
     """Measure the levels and their read, space and write amplification."""
-    return measure_amplification(store.meta, CompactionOptions())
+    return measure_amplification(store.meta)
 
 
 def pin_epoch(store: PipelineStore, epoch: int | None, span_ms: int) -> Pin:

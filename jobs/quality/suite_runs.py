@@ -45,6 +45,7 @@ class SuiteFound(NamedTuple):
     metrics: tuple[Metric, ...] = ()
 
 
+_MOST_LINES = 6  # of an error
 _Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifier]"
 
 
@@ -258,8 +259,8 @@ def _failing_keys(details: Mapping[str, Any], key: Sequence[str]) -> Iterator[di
             yield {str(name): str(row[name]) for name in in_order}
 
 
-def _first_lines(err: Exception, lines: int = 6) -> str:
-    return " ".join(line.strip() for line in str(err).splitlines()[:lines])
+def _first_lines(err: Exception) -> str:
+    return " ".join(line.strip() for line in str(err).splitlines()[:_MOST_LINES])
 
 
 def _store_what_can_be_written(store: Any) -> None:

@@ -18,7 +18,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import holds_months, interval_texts
 from tussock.statestore.nested import is_nested
-from tussock.statestore.types import GIVEN_MONTHS, VARIANT
+from tussock.statestore.types import GIVEN_MONTHS, holds_variant
 from tussock.statestore.vnode import one_array
 
 _FIRST_DAY, _LAST_DAY = -12_687_428, 11_248_737  # of the years -32767 and 32767: Arrow counts years in 16 bits
@@ -51,7 +51,7 @@ def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     from pyarrow import csv
 
     for field in rows.schema:
-        if _holds_variant(field.type):
+        if holds_variant(field.type):
             raise NoFormError(field.name, "a variant", "CSV")
     schema = pa.schema([f.with_type(pa.string()) if _needs_text(f.type) else f for f in rows.schema])
     csv.write_csv(schema.empty_table(), out)  # the header
@@ -88,10 +88,6 @@ def _find_far_times(column: pa.Array) -> pa.Array | None:
     else:
         return None
     return pc.or_(pc.less(numbers, _FIRST_DAY * unit), pc.greater_equal(numbers, (_LAST_DAY + 1) * unit))
-
-
-def _holds_variant(kind: pa.DataType) -> bool:
-    return kind == VARIANT or any(_holds_variant(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

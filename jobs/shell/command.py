@@ -334,6 +334,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def print_progress(line: str) -> None:
+    """Print a progress line to the standard error, beside a result for a program."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def number_of(things: str, least: int = 1) -> Callable[[str], int]:
     """The type of an option that is a number of things. It raises argparse.ArgumentTypeError."""
 

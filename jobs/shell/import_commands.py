@@ -4,12 +4,11 @@ import argparse
 import os
 import re
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, pipelines_folder, say
+from tussock.jobs.shell.command import Command, pipelines_folder, print_progress, say
 from tussock.jobs.shell.pipeline_commands import stop_on_signals
 from tussock.statestore.errors import InputError
 
@@ -33,7 +32,7 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str, gi
 
     def run_once(project: "ForeignProject") -> int:
         _require_name(project.name)
-        verdicts = judge_project(project, _print_progress)
+        verdicts = judge_project(project, print_progress)
         report = import_project(project, pipelines_folder(), command, lambda _: verdicts, check=chosen.check)
         equal = chosen.sample is None or _try_project(project, verdicts, chosen)
         if chosen.sample is None or not chosen.json:
@@ -50,10 +49,6 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str, gi
     return 0
 
 
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _try_project(project: "ForeignProject", verdicts: "Verdicts", chosen: argparse.Namespace) -> bool:
     """Run the accepted statements over a sample, print the measured epochs, and return whether all views are equal."""
     from tussock.jobs.importing.trial import try_project
@@ -61,7 +56,7 @@ def _try_project(project: "ForeignProject", verdicts: "Verdicts", chosen: argpar
     from tussock.jobs.texts.tried import trial_json, trial_text
 
     with joined_spark() as spark:
-        trial = try_project(project, verdicts, Path(chosen.sample), spark, _print_progress)
+        trial = try_project(project, verdicts, Path(chosen.sample), spark, print_progress)
     say(trial_json(trial) if chosen.json else trial_text(trial))
     return trial.all_equal
 

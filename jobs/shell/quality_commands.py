@@ -1,10 +1,9 @@
 """`tussock check`: run quality suites."""
 
 import argparse
-import sys
 
 from tussock.jobs.settings.user_files import text_of
-from tussock.jobs.shell.command import Command, branch_argument, environment_argument, named_pipeline
+from tussock.jobs.shell.command import Command, branch_argument, environment_argument, named_pipeline, print_progress
 
 
 def _check(chosen: argparse.Namespace) -> int:
@@ -21,10 +20,7 @@ def _check(chosen: argparse.Namespace) -> int:
             print(f'To run it, add to {store.pipeline.folder / FILE}:\n[quality]\nfolder = "quality"')
         return 0
 
-    def costs(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    record = check(store, chosen.views, chosen.epoch, costs)
+    record = check(store, chosen.views, chosen.epoch, print_progress)
     for line in (*record_lines(record), *failure_lines(record)):
         print(line)
     print(f"epoch {record.epoch}: {record.verdict.value}")

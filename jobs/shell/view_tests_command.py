@@ -1,20 +1,16 @@
 """`tussock test`: run the tests of a pipeline's views, without its store and its data."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from tussock.jobs.settings.user_files import errors_of_writing
-from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
+from tussock.jobs.shell.command import Command, environment_argument, named_pipeline, print_progress
 
 
 def _run_tests(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.view_tests import junit_xml, trials_text
     from tussock.jobs.viewtests.pipeline_tests import ViewTests, run_tests
     from tussock.jobs.viewtests.trial import TrialVerdict
-
-    def print_progress(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
 
     pipeline = named_pipeline(chosen)
     if chosen.make is not None:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.sources.keyed import DELETE, TRUNCATE, UPSERT
+from tussock.statestore.positions import expand_ranges
 
 _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
@@ -261,7 +262,7 @@ class Log:
         offsets = np.zeros(len(cells.kind) + 1, np.int64)
         np.cumsum(cells.length, out=offsets[1:])
         # The place of each byte: it follows the byte before, or begins a text.
-        bytes_at = np.arange(offsets[-1]) + np.repeat(cells.start - offsets[:-1], cells.length)
+        bytes_at = expand_ranges(cells.start, cells.length)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes[bytes_at])]
         texts = pa.Array.from_buffers(pa.large_string(), len(cells.kind), buffers).cast(pa.string())
         return pc.if_else(pa.array(cells.kind == ord("t")), texts, pa.scalar(None, pa.string()))

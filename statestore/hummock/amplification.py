@@ -57,6 +57,9 @@ def space_amplification(version: HummockVersion) -> float | None:
     return sum(sizes) / largest if largest else None
 
 
+_LAST_VERSIONS = 1_000
+
+
 def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
     """(bytes that epochs flushed, bytes that compaction wrote) in the newest versions. Cost: one GET per version."""
     log = VersionLog(meta.objects, meta.writer, lambda: first_version(meta.objects, meta.settings))
@@ -72,10 +75,10 @@ def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
     return flushed, compacted
 
 
-def measure_amplification(meta: MetaStore, options: CompactionOptions, last_versions: int = 1_000) -> Amplification:
+def measure_amplification(meta: MetaStore) -> Amplification:
     """Measure the costs at the newest version."""
     version = meta.read_latest()
-    _, goals = level_goals(version, options)
+    _, goals = level_goals(version, CompactionOptions())
     levels = tuple(
         LevelShape(
             level, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts), goals[level] if level else None
@@ -84,5 +87,5 @@ def measure_amplification(meta: MetaStore, options: CompactionOptions, last_vers
         if ssts
     )
     return Amplification(
-        levels, read_amplification(version), space_amplification(version), *written_bytes(meta, last_versions)
+        levels, read_amplification(version), space_amplification(version), *written_bytes(meta, _LAST_VERSIONS)
     )

@@ -31,6 +31,7 @@ from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section, is_in_memory
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
 from tussock.statestore.hummock.sst_reader import Rows, taken_from
+from tussock.statestore.positions import expand_ranges
 
 _GROWTH = 4
 COPIED_WHOLE = 4_096  # rows of a unit; found rows of larger ones are copied at once, which is faster than at the end
@@ -227,7 +228,7 @@ class _Round:
             for place, blocks in same:
                 numbers = np.array([block.first_block for block in blocks])
                 first, end = (np.searchsorted(numbers, bound) for bound in self.windows[place])
-                at.append(len(every) + _expand_ranges(first, end))
+                at.append(len(every) + expand_ranges(first, np.maximum(end - first, 0)))
                 prefixes.append(np.repeat(self.prefixes, np.maximum(end - first, 0)))
                 every += blocks
             sections = np.repeat([place for place, _ in same], [len(blocks) for _, blocks in same])
@@ -267,7 +268,7 @@ class _Round:
         counts[many[at[few]]] = 0
         if not counts.any():
             return
-        rows, blocks_of = _expand_ranges(starts, starts + counts), np.repeat(at[few], counts)
+        rows, blocks_of = expand_ranges(starts, counts), np.repeat(at[few], counts)
         columns, shape = packed.read_columns(blocks_of, rows), self._row_shape(int(sections[0]))
         into.section.append(sections[blocks_of])
         into.prefix.append(np.repeat(prefixes[few], counts))
@@ -287,7 +288,7 @@ class _Round:
         starts, counts, cut = cut_ranges(starts, counts, self.rows, scan.reverse)
         if not counts.any():
             return
-        at = _expand_ranges(starts, starts + counts)
+        at = expand_ranges(starts, counts)
         rows = at if places is None else places[at]
         into.section.append(np.full(len(rows), section))
         into.prefix.append(np.repeat(prefixes, counts))
@@ -454,14 +455,7 @@ def _distinct_numbers(first: Positions, end: Positions) -> Positions:
     """The distinct numbers in all ranges, ascending."""
     if len(first) and (first == first[0]).all() and (end == end[0]).all():
         return np.arange(first[0], end[0])
-    numbers: Positions = np.unique(_expand_ranges(first, end))
-    return numbers
-
-
-def _expand_ranges(first: Positions, end: Positions) -> Positions:
-    """The numbers first[0] … end[0] - 1, first[1] … end[1] - 1, and so on, in one array."""
-    counts = np.maximum(end - first, 0)
-    numbers: Positions = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    numbers: Positions = np.unique(expand_ranges(first, np.maximum(end - first, 0)))
     return numbers
 
 

@@ -20,6 +20,7 @@ from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortReadError
+from tussock.statestore.positions import expand_ranges
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def _pieces_of(begins: Positions, ends: Positions) -> tuple[Positions, Positions
     """The pieces that the ranges touch, ascending, and the smallest part [low, high) of each that covers the ranges."""
     firsts, counts = begins // PIECE_BYTES, (ends - 1) // PIECE_BYTES - begins // PIECE_BYTES + 1
     owner = np.repeat(np.arange(len(begins)), counts)
-    touched = firsts[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    touched = expand_ranges(firsts, counts)
     order = np.argsort(touched, kind="stable")
     pieces, starts = np.unique(touched[order], return_index=True)
     low = np.maximum(begins[owner] - touched * PIECE_BYTES, 0)[order]

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.positions import expand_ranges
+
 _WORTH_PACKING = 8192  # keys
 _FEW = 64  # fewer probes than this are searched without packing
 # Packing for the first search pays below this many stored keys per probe. Also: keys per inverted key below which
@@ -505,7 +507,7 @@ def successors(prefixes: pa.Array) -> pa.Array:
     lengths = last - starts + 1
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     if offsets[-1] < len(data):
-        raised = raised[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)]
+        raised = raised[expand_ranges(starts, lengths)]
     return pa.Array.from_buffers(
         pa.binary(), len(lengths), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)]
     )

@@ -39,6 +39,7 @@ from tussock.statestore.hummock.sst_format import (
 from tussock.statestore.meta.version import SectionInfo, SstInfo
 from tussock.statestore.named_rows import with_schema
 from tussock.statestore.nested import as_list, is_nested, zero_under_nulls
+from tussock.statestore.positions import indices_in_ranges
 from tussock.statestore.stacked import FEW_ROWS, canonical_columns
 from tussock.statestore.vnode import one_array
 
@@ -332,8 +333,7 @@ def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints 
     borders = np.unique(np.concatenate([[0], cuts])) if cuts is not None and len(cuts) else np.zeros(1, np.int64)
     spans = np.append(borders[1:], count) - borders
     blocks = -(-spans // rows_per_block)
-    within = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    starts: Ints = np.repeat(borders, blocks) + within * rows_per_block
+    starts: Ints = np.repeat(borders, blocks) + indices_in_ranges(blocks) * rows_per_block
     if first.all():
         return starts
     key_starts = np.flatnonzero(first)

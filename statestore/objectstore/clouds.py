@@ -94,7 +94,7 @@ class CloudAddress(ServerAddress):
 _use = FirstUse()
 
 
-class CloudObjectStore(ServerObjectStore):
+class CloudObjectStore(ServerObjectStore[CloudAddress]):
     """Objects below `prefix` in a bucket. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: one request per operation, but two for the tail of an object in Azure, which has no such ranges. `get_ranges`
@@ -105,16 +105,7 @@ class CloudObjectStore(ServerObjectStore):
     client_errors = (BaseError, FileNotFoundError)
 
     def __init__(self, address: CloudAddress) -> None:
-        super().__init__(address.uri, address.prefix + "/" if address.prefix else "")
-        self._address = address
-
-    def __reduce__(self) -> tuple[type["CloudObjectStore"], tuple[CloudAddress]]:
-        return CloudObjectStore, (self._address,)
-
-    @property
-    def address(self) -> CloudAddress:
-        """The location of the store."""
-        return self._address
+        super().__init__(address, address.prefix + "/" if address.prefix else "")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         folder = checked_folder(prefix).rstrip("/")

@@ -102,7 +102,7 @@ class _RefusedError(Exception):
         return self.kind in _TRANSIENT or (self.status >= 500 and not self.kind)
 
 
-class HdfsObjectStore(ServerObjectStore):
+class HdfsObjectStore(ServerObjectStore[HdfsAddress]):
     """Objects below `prefix` in HDFS. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: a read is two requests, and a write three. `list` sends one request per folder, `delete` one per object.
@@ -111,16 +111,7 @@ class HdfsObjectStore(ServerObjectStore):
     client_errors = (_RefusedError, OSError, http.client.HTTPException)
 
     def __init__(self, address: HdfsAddress) -> None:
-        super().__init__(address.uri, f"/{address.prefix}/" if address.prefix else "/")
-        self._address = address
-
-    def __reduce__(self) -> tuple[type["HdfsObjectStore"], tuple[HdfsAddress]]:
-        return HdfsObjectStore, (self._address,)
-
-    @property
-    def address(self) -> HdfsAddress:
-        """The location of the store."""
-        return self._address
+        super().__init__(address, f"/{address.prefix}/" if address.prefix else "/")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         folder = checked_folder(prefix)

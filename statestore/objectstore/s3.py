@@ -114,7 +114,7 @@ class S3Address(ServerAddress):
         return {option: value for option, value in own_options.items() if value}
 
 
-class S3ObjectStore(ServerObjectStore):
+class S3ObjectStore(ServerObjectStore[S3Address]):
     """Objects below `prefix` in a bucket. Thread-safe; other processes open the store by `uri` or unpickle it.
 
     Cost: one request per operation. `get_ranges` sends one per group of neighbours, in parallel; `list` and `delete`
@@ -124,16 +124,7 @@ class S3ObjectStore(ServerObjectStore):
     client_errors = (ClientError, BotoCoreError)
 
     def __init__(self, address: S3Address) -> None:
-        super().__init__(address.uri, address.prefix + "/" if address.prefix else "")
-        self._address = address
-
-    def __reduce__(self) -> tuple[type["S3ObjectStore"], tuple[S3Address]]:
-        return S3ObjectStore, (self._address,)
-
-    @property
-    def address(self) -> S3Address:
-        """The location of the store."""
-        return self._address
+        super().__init__(address, address.prefix + "/" if address.prefix else "")
 
     def put_file(self, name: str, file: Path) -> None:
         """Upload a file, in parts if it is large. The object appears complete or not at all."""

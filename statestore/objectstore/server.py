@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, checked_name
@@ -52,16 +52,27 @@ class ServerAddress(ABC):
         return self.root + (f"/{quote(self.prefix)}" if self.prefix else "") + query
 
 
-class ServerObjectStore(ABC):
+A = TypeVar("A", bound=ServerAddress)
+
+
+class ServerObjectStore(ABC, Generic[A]):
     """Objects below a prefix on a server. Thread-safe. See ObjectStore."""
 
     client_errors: ClassVar[tuple[type[Exception], ...]]
     """The errors of the protocol's client, which `_error_of` translates."""
 
-    def __init__(self, uri: str, prefix: str) -> None:
+    def __init__(self, address: A, prefix: str) -> None:
         """`prefix`: of full names, with a slash at its end, or empty."""
-        self.uri, self._prefix = uri, prefix
+        self.uri, self._prefix, self._address = address.uri, prefix, address
         self.requests = RequestCounter()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[A]]:
+        return type(self), (self._address,)
+
+    @property
+    def address(self) -> A:
+        """The location of the store."""
+        return self._address
 
     def get(self, name: str) -> bytes:
         full = self._full_name(name)

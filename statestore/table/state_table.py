@@ -19,6 +19,7 @@ from tussock.statestore.hummock.sorted_keys import Positions, probe_order, succe
 from tussock.statestore.hummock.sst_format import DELETE, PUT
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.stacked import no_rows, take_rows
 from tussock.statestore.table.mem_table import MemRun, MemTable, strictly_ascending
 from tussock.statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
@@ -349,7 +350,7 @@ def _in_ranges(changed: MemRun, first: npt.NDArray[np.int64], end: npt.NDArray[n
     """The changes at the positions [first[i], end[i]) for each i, with index i."""
     counts = end - first
     index = np.repeat(np.arange(len(counts)), counts)
-    places = np.arange(len(index)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    places = expand_ranges(first, counts)
     chosen = pa.array(places)
     return Entries(index, changed.keys.take(chosen), changed.puts[places], changed.rows.take(chosen))
 

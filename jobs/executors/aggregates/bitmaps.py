@@ -19,6 +19,7 @@ from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.errors import InputError
+from tussock.statestore.positions import indices_in_ranges
 
 #: Size of a bitmap, which Spark fixes.
 BYTES = 4096
@@ -90,7 +91,7 @@ def _merge_bitmaps(
         octets = np.frombuffer(
             pc.binary_slice(values[start : start + _AT_ONCE], 0, BYTES).buffers()[2] or b"", np.uint8
         )
-        at = np.arange(int(octet_counts.sum())) - np.repeat(np.cumsum(octet_counts) - octet_counts, octet_counts)
+        at = indices_in_ranges(octet_counts)
         ufunc.at(bits, (np.repeat(groups[start : start + _AT_ONCE], octet_counts), at), octets)
     shortest = np.full(len(bits), BYTES, np.int64)
     np.minimum.at(shortest, groups, lengths)

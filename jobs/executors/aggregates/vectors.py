@@ -16,6 +16,7 @@ from tussock.jobs.executors.unbounded import MERGED_VALUES, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.errors import InputError
+from tussock.statestore.positions import expand_ranges
 from tussock.statestore.types import arrow_type
 
 
@@ -88,9 +89,7 @@ def _sum_vectors(rows: Segments, mean: bool, type_name: str) -> pa.Array:
         row = int(np.flatnonzero(other)[0])
         raise VectorLengthError(int(lengths[row]), int(size[group[row]]))
     offsets = np.concatenate([[0], np.cumsum(size)])
-    place = (
-        np.arange(len(elements)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(offsets[group], lengths)
-    )
+    place = expand_ranges(offsets[group], lengths)
     chosen = np.repeat(counted, lengths)
     values = elements.to_numpy(zero_copy_only=False)[chosen].astype(np.float64)
     sums = np.bincount(place[chosen], weights=values, minlength=int(offsets[-1]))
