@@ -201,6 +201,12 @@ class LocatorEdit:
         self.written = state
         return write_locator(self.locator.objects, self.locator.folder, state)
 
+    def write_and_open(self, note: str = "") -> Locator:
+        """Write the next state, and return its locator. `note` and cost: as of `write`."""
+        self.write(note)
+        assert self.written is not None
+        return Locator(self.locator.objects, self.locator.folder, self.written)
+
     @property
     def _step(self) -> int:
         return self.locator.document.step + 1

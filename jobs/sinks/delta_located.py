@@ -27,7 +27,6 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
@@ -71,7 +70,7 @@ from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.delta_state import held_by, next_app, replacements_of, translating_errors
 from tussock.jobs.sinks.file_parts import rows_of_files
-from tussock.jobs.sinks.locators import files_to_rewrite, locator_folder
+from tussock.jobs.sinks.locators import files_to_rewrite, live_rows, locator_folder, move_files
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectStore
@@ -281,7 +280,8 @@ class DeltaLocatedSink(DeltaRsSink):
         if removed - file_by_path.keys() or self._key_names is None:
             return None
         gone = [file_by_path[path] for path in sorted(removed)]
-        return self._move_rows(locator, gone, [added[path] for path in sorted(added)])
+        come = [added[path] for path in sorted(added)]
+        return move_files(locator, gone, come, self._locate_file, self.place)
 
     def _require_same_rows(self, version: int, actions: Sequence[Action]) -> None:
         """Raise ForeignTableError if a commit of another program changed rows."""
@@ -291,15 +291,6 @@ class DeltaLocatedSink(DeltaRsSink):
             writer = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'another program')}"
             raise ForeignTableError(self.place, f"was changed in version {version} ({writer})")
 
-    def _move_rows(self, locator: Locator, gone: Sequence[LocatedFile], adds: Sequence[Action]) -> Locator:
-        """Return the locator after files were replaced by others with the same rows. Reads their key columns."""
-        edit = LocatorEdit(locator)
-        edit.drop_files(gone)
-        live = sum(self._locate_file(edit, add) for add in adds)
-        if live != sum(file.live_rows for file in gone):
-            raise ForeignTableError(self.place, "was rewritten by another program with other rows")
-        return self._open_locator(edit.write(locator.document.note))
-
     def _rebuild_locator(self, head: KnownHead) -> Locator | None:
         """Return a locator that is made from the key columns of all files; None if they do not contain the keys."""
         if self._key_names is None:
@@ -307,7 +298,7 @@ class DeltaLocatedSink(DeltaRsSink):
         edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
         for add in self._read_adds(head.number).values():
             self._locate_file(edit, add)
-        return self._open_locator(edit.write(_note_of(head)))
+        return edit.write_and_open(_note_of(head))
 
     def _locate_file(self, edit: LocatorEdit, add: Action) -> int:
         """Add a file of the table to a locator. Returns its live rows."""
@@ -323,11 +314,6 @@ class DeltaLocatedSink(DeltaRsSink):
         types = [arrow_type(part.type) for part in self._key]
         columns = [column.cast(kind) for column, kind in zip(keys.columns, types, strict=True)]
         return pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else keys
-
-    def _open_locator(self, number: int) -> Locator:
-        document = read_locator(self._store, self._locators, number)
-        assert isinstance(document, LocatorDocument), "it has just been written"
-        return Locator(self._store, self._locators, document)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -457,11 +443,7 @@ class DeltaLocatedSink(DeltaRsSink):
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
         schema = delta_schema(self._outline)  # other programs write other Arrow types of the same columns
         rows = self._read_file(_add_of(file), schema.names).cast(schema)
-        if file.deleted:
-            dead = pa.array(list(file.deleted), pa.int64())
-            places = pa.array(range(rows.num_rows), pa.int64())
-            rows = rows.filter(pc.invert(pc.is_in(places, value_set=dead)))
-        return RowsWithKeys(rows, pa.table([keys], names=["key"]))
+        return live_rows(rows, file, keys)
 
     def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:
         """Remove files that no state since `before_ms` has, and states of the locator. Returns the number of files."""

@@ -74,7 +74,7 @@ from tussock.jobs.sinks.iceberg_outline import (
     written_schema,
 )
 from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, TableWriter, note_of
-from tussock.jobs.sinks.locators import files_to_rewrite, locator_folder
+from tussock.jobs.sinks.locators import files_to_rewrite, live_rows, locator_folder, move_files
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.objectstore.open import as_s3
 from tussock.statestore.types import arrow_type
@@ -396,12 +396,7 @@ class IcebergSink:
         come = [piece for path, piece in sorted(pieces.items()) if path not in known]
         if self._key_names is None:
             return None
-        edit = LocatorEdit(locator)
-        edit.drop_files(gone)
-        live = sum(filter(None, (self._locate_file(edit, piece) for piece in come)))
-        if live != sum(file.live_rows for file in gone):
-            raise ForeignTableError(self.place, "was rewritten by another program with other rows")
-        return self._open_locator(edit.write(locator.document.note))
+        return move_files(locator, gone, come, self._locate_file, self.place)
 
     def _rebuild_locator(self, table: Table) -> Locator | None:
         """Return a locator made from the key columns of all files; None if they do not contain the keys."""
@@ -411,7 +406,7 @@ class IcebergSink:
         edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
         for piece in pieces:
             self._locate_file(edit, piece)
-        return self._open_locator(edit.write())
+        return edit.write_and_open()
 
     def _pieces(self, table: Table) -> list[LakePiece]:
         return TableFiles(table, self.place).pieces_of(table.current_snapshot())
@@ -498,11 +493,6 @@ class IcebergSink:
             raise ForeignTableError(self.place, f"contains the file {path!r}, which is outside of its folder")
         return self._place.location.open_file(f"{self._folder}{place[len(self.place) :]}")
 
-    def _open_locator(self, number: int) -> Locator:
-        document = read_locator(self._store, self._locators, number)
-        assert document is not None, "it has just been written"
-        return Locator(self._store, self._locators, document)
-
     # --- upkeep -------------------------------------------------------------------------------------------------------
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
@@ -549,10 +539,7 @@ class IcebergSink:
 
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray, schema: pa.Schema) -> RowsWithKeys:
         rows = self._read_columns(file.path, zip(schema.names, schema.types, strict=True)).cast(schema)
-        if file.deleted:
-            dead = pa.array(file.deleted.to_array(), pa.int64())
-            rows = rows.filter(pc.invert(pc.is_in(pa.array(np.arange(rows.num_rows)), value_set=dead)))
-        return RowsWithKeys(rows, pa.table([keys], names=["key"]))
+        return live_rows(rows, file, keys)
 
     def _expire(self, before_ms: int) -> None:
         """Remove tags of earlier epochs, and expire snapshots before a moment (Unix ms).
