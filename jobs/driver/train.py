@@ -52,9 +52,9 @@ from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply_delta
+from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.errors import EpochExpiredError, LostRaceError
-from tussock.statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
+from tussock.statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, change_of_manifest, manifest_of
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
@@ -457,22 +457,12 @@ class Train:
         version = base.version
         runs: dict[int, list[tuple[int, Load]]] = {}
         for one in self._in_flight_after(base):
-            barrier = one.barrier
-            change = EpochCommitted(
-                prev_epoch=barrier.prev_epoch,
-                epoch=barrier.epoch,
-                attempt=barrier.attempt,
-                ssts=one.uploaded,
-                log_end=barrier.log_end,
-                catalog=barrier.catalog,
-                moment=barrier.moment,
-                by_intervals=barrier.by_intervals,
-                undoes=barrier.mutation.undo is not None,
-            )
+            manifest = manifest_of(one.barrier, self.meta.writer, one.uploaded)
+            change = change_of_manifest(manifest, version.catalog)
             version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 runs_of_table = runs.setdefault(batch.table_id, [])
-                runs_of_table.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
+                runs_of_table.append((one.barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
         return Base(version, SharedBuffer(runs), committed=version is base.version)
 
     def _move_to(self, base: _BaseVersion) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 
 from tussock.jobs.iceberg.table_files import normal_path_of
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, object_exists
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import CLOUD_OPTIONS, REMOTE, open_bucket, split_address
 
@@ -129,11 +129,7 @@ class ObjectFile(InputFile, OutputFile):
 
     def exists(self) -> bool:
         """See InputFile."""
-        try:
-            self._objects.head(self._name)
-        except ObjectNotFoundError:
-            return False
-        return True
+        return object_exists(self._objects, self._name)
 
     def open(self, seekable: bool = True) -> InputStream:
         """See InputFile. Raises FileNotFoundError."""

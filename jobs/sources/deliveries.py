@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.listing import literal_folder, open_file, template_pattern, with_wildcards
-from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.objectstore.base import object_exists
 
 SNAPSHOT_DONE = "snapshot_done"
 _DIGITS = re.compile(r"[0-9]+")
@@ -63,14 +63,7 @@ class Deliveries:
 
     def is_complete(self, path: str, options: Mapping[str, str]) -> bool:
         """Return whether the delivery of a file is complete. Cost: one HEAD request if there are markers."""
-        if not self.marker:
-            return True
-        store, name = open_file(self.marker_path(path), options)
-        try:
-            store.head(name)
-        except ObjectNotFoundError:
-            return False
-        return True
+        return not self.marker or object_exists(*open_file(self.marker_path(path), options))
 
 
 def deliveries_of(source: CreateSource, *, scoped: bool) -> Deliveries:

@@ -5,6 +5,7 @@ their units, and waits until all others have done so. The last stage ends with t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -68,68 +69,70 @@ def run_stage(
     """
     _last.store, _last.units = task.store_uri, tuple(peers.units)
     apply_memory(task.policy.memory, peers.process_count)
-    answers = _run_levels(task, levels, peers, iter(arriving), report, attempt)
+    stage = _Stage(task, peers, report, attempt)
+    answers = stage.run_levels(levels, iter(arriving))
     is_last = levels[-1] == len(task.schedule.levels) - 1
     if is_last and task.policy.may_exchange(task.expected, task.unit_count):
-        return _flush_exchanged(task, answers, peers, report, attempt)
+        return stage.flush_exchanged(answers)
     return answers
 
 
-def _run_levels(
-    task: EpochTask,
-    levels: Sequence[int],
-    peers: Peers,
-    arriving: Iterator[pa.RecordBatch],
-    report: Report,
-    attempt: Attempt,
-) -> Iterator[pa.RecordBatch]:
-    last = levels[-1]
-    with carried_by_spark("exchange"):
-        for batch in as_cells(arriving, steps_behind(task.schedule, levels[0] - 1), task.schedule):
-            for level, mine in _by_level(task, levels, batch):
-                peers.post_cells(level, mine)
-    done = 0
-    for level in levels:
-        for unit in peers.units:
-            number, encrypts = partial(int, unit), peers.encrypts_files
-            run = level_function(lambda: task, level, number, report, encrypts=encrypts)
-            for batch in attempt(unit, run, peers.take_cells(level, unit)):
-                if level == last:
-                    yield batch
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The work of this process. See `run_stage`."""
+
+    task: EpochTask
+    peers: Peers
+    report: Report
+    attempt: Attempt
+
+    def run_levels(self, levels: Sequence[int], arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task, peers = self.task, self.peers
+        last = levels[-1]
+        with carried_by_spark("exchange"):
+            for batch in as_cells(arriving, steps_behind(task.schedule, levels[0] - 1), task.schedule):
+                for level, mine in _by_level(task, levels, batch):
+                    peers.post_cells(level, mine)
+        done = 0
+        for level in levels:
+            for unit in peers.units:
+                number, encrypts = partial(int, unit), peers.encrypts_files
+                run = level_function(lambda: task, level, number, self.report, encrypts=encrypts)
+                for batch in self.attempt(unit, run, peers.take_cells(level, unit)):
+                    if level == last:
+                        yield batch
+                    else:
+                        with carried_by_spark("exchange"):
+                            peers.post_cells(level + 1, batch)
+                done += 1
+                peers.report_progress(done)
+            if level != last:
+                with carried_by_spark("exchange"):
+                    peers.finish_level(level + 1)
+
+    def flush_exchanged(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Flush what units of the last level hand on, in as few processes as FlushPolicy wants. Other cells pass."""
+        task, peers = self.task, self.peers
+        sealed: list[pa.RecordBatch] = []
+        for batch in answers:
+            for is_sealed, mine in split_cells(batch, np.asarray(batch.column(1)) == Mail.SEALED):
+                if is_sealed:
+                    sealed.append(mine)
                 else:
-                    with carried_by_spark("exchange"):
-                        peers.post_cells(level + 1, batch)
-            done += 1
-            peers.report_progress(done)
-        if level != last:
-            with carried_by_spark("exchange"):
-                peers.finish_level(level + 1)
-
-
-def _flush_exchanged(
-    task: EpochTask, answers: Iterator[pa.RecordBatch], peers: Peers, report: Report, attempt: Attempt
-) -> Iterator[pa.RecordBatch]:
-    """Flush what units of the last level hand on, in as few processes as FlushPolicy wants. Other cells pass."""
-    sealed: list[pa.RecordBatch] = []
-    for batch in answers:
-        for is_sealed, mine in split_cells(batch, np.asarray(batch.column(1)) == Mail.SEALED):
-            if is_sealed:
-                sealed.append(mine)
-            else:
-                yield mine
-    after = len(task.schedule.levels)
-    size = sum(pc.sum(pc.binary_length(batch.column(3))).as_py() or 0 for batch in sealed)
-    with carried_by_spark("exchange"):
-        tasks = task.policy.exchange_tasks(peers.finish_level(after, size))
-        for batch in sealed:
-            parts = (spark_hash(np.asarray(batch.column(0))).astype(np.int64) % tasks).astype(np.int32)
-            for part, mine in split_cells(batch, parts):
-                numbered = mine.set_column(0, "slot", pa.repeat(pa.scalar(part, pa.int32()), mine.num_rows))
-                peers.post_to(part % peers.process_count, after + 1, numbered.cast(CELL_SCHEMA))
-        sealed.clear()
-        peers.finish_level(after + 1)
-    for part in range(peers.rank, tasks, peers.process_count):
-        yield from attempt(part, flush_function(lambda: task, report), peers.take_cells(after + 1, part))
+                    yield mine
+        after = len(task.schedule.levels)
+        size = sum(pc.sum(pc.binary_length(batch.column(3))).as_py() or 0 for batch in sealed)
+        with carried_by_spark("exchange"):
+            tasks = task.policy.exchange_tasks(peers.finish_level(after, size))
+            for batch in sealed:
+                parts = (spark_hash(np.asarray(batch.column(0))).astype(np.int64) % tasks).astype(np.int32)
+                for part, mine in split_cells(batch, parts):
+                    numbered = mine.set_column(0, "slot", pa.repeat(pa.scalar(part, pa.int32()), mine.num_rows))
+                    peers.post_to(part % peers.process_count, after + 1, numbered.cast(CELL_SCHEMA))
+            sealed.clear()
+            peers.finish_level(after + 1)
+        for part in range(peers.rank, tasks, peers.process_count):
+            yield from self.attempt(part, flush_function(lambda: task, self.report), peers.take_cells(after + 1, part))
 
 
 def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:

@@ -43,7 +43,7 @@ from tussock.statestore.meta.settings import read_settings
 from tussock.statestore.meta.snapshots import VersionRoot, decode_page
 from tussock.statestore.meta.statement_log import LogEntry
 from tussock.statestore.meta.version import HummockVersion, SstInfo
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, object_exists
 from tussock.statestore.progress import Progress, no_progress
 
 _THREADS = 16
@@ -269,7 +269,7 @@ class _Pages:
             except (DamagedError, InputError) as err:
                 self._read[name] = None
                 # Vacuum removes a root before its pages.
-                if not isinstance(err, ObjectNotFoundError) or _object_exists(self._objects, root_name(i)):
+                if not isinstance(err, ObjectNotFoundError) or object_exists(self._objects, root_name(i)):
                     cost = (
                         f"none: processes that start from {root_name(i)} read deltas instead, until the next snapshot"
                     )
@@ -282,14 +282,6 @@ class _Pages:
             for level, ssts in zip(pages, root.version.levels, strict=True)
         )
         return msgspec.structs.replace(root.version, levels=tuple(levels))
-
-
-def _object_exists(objects: ObjectStore, name: str) -> bool:
-    try:
-        objects.head(name)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progress) -> None:

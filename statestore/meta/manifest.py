@@ -7,6 +7,7 @@ import msgspec
 
 from tussock.statestore.meta.barrier import Barrier, Mutation, TimeSpan
 from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.requests import Requests
 
@@ -116,6 +117,23 @@ def manifest_of(
         requests=requests,
         ran=ran,
         hosts={host: tuple(units) for host, units in sorted((hosts or {}).items())},
+    )
+
+
+def change_of_manifest(manifest: SealedManifest, catalog: Catalog) -> EpochCommitted:
+    """Return the change of the version that commits an epoch. `catalog`: before the epoch."""
+    return EpochCommitted(
+        prev_epoch=manifest.prev_epoch,
+        epoch=manifest.epoch,
+        attempt=manifest.attempt,
+        ssts=manifest.ssts,
+        log_end=manifest.log_end,
+        catalog=manifest.catalog,
+        moment=manifest.moment,
+        net=net_by_relation(manifest, catalog if manifest.catalog is None else manifest.catalog),
+        by_intervals=manifest.by_intervals,
+        follows=manifest.follows,
+        undoes=manifest.mutation is not None and manifest.mutation.undo is not None,
     )
 
 

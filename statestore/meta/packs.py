@@ -34,7 +34,7 @@ from tussock.statestore.checksum import crc32c
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.names import ENTRIES, STATEMENT_PACKS, VERSION_PACKS, VERSIONS
 from tussock.statestore.meta.probe import end_of
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, object_exists
 from tussock.statestore.objectstore.branch import first_statement_of
 
 PACK_SIZE = 1024  # of each log; a snapshot is kept at the end of each pack of versions (snapshots.py)
@@ -126,11 +126,7 @@ class PackedLog:
 
     def is_packed(self, number: int) -> bool:
         """Whether the pack for this number exists. One HEAD."""
-        try:
-            self.objects.head(self.pack_name(number))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return object_exists(self.objects, self.pack_name(number))
 
     def find_end(self, start: int | None = None) -> int:
         """The first number that is not packed. `start`: one that is packed, to begin at. Some HEADs."""

@@ -44,7 +44,7 @@ from tussock.statestore.meta.names import (
 from tussock.statestore.meta.packs import PackedLog, version_packs
 from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, pages_of, read_pages
 from tussock.statestore.meta.version import HummockVersion, SstInfo
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, object_exists
 
 log = logging.getLogger(__name__)
 
@@ -295,11 +295,7 @@ class _PagesOfRoot:
 
     def _is_there(self) -> bool:
         """Whether the root exists. Vacuum removes a root before its pages, so then no page of it may be missing."""
-        try:
-            self._objects.head(root_name(self._id))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return object_exists(self._objects, root_name(self._id))
 
     def _warn_once(self, info: PageInfo, reason: str) -> None:
         """Log damage, once per root."""

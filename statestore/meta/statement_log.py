@@ -25,7 +25,7 @@ from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.meta.names import client_name, hash_of, log_name, payload_name
 from tussock.statestore.meta.packs import statement_packs
 from tussock.statestore.meta.probe import end_of
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, object_exists
 from tussock.statestore.objectstore.syncs import wait_until_durable
 
 
@@ -166,11 +166,7 @@ class StatementLog:
         return entry
 
     def _has_entry(self, position: int) -> bool:
-        try:
-            self._objects.head(log_name(position))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return object_exists(self._objects, log_name(position))
 
 
 def read_payload(objects: ObjectStore, name: str) -> bytes:

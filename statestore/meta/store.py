@@ -20,7 +20,7 @@ from tussock.statestore.meta.compaction import (
     open_task,
     renew_tasks,
 )
-from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange, VersionDelta
+from tussock.statestore.meta.delta import MappingChanged, Published, VersionChange, VersionDelta
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import (
     BranchedBranchError,
@@ -31,7 +31,7 @@ from tussock.statestore.meta.errors import (
     LostRaceError,
     SettingError,
 )
-from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
+from tussock.statestore.meta.manifest import SealedManifest, change_of_manifest
 from tussock.statestore.meta.mapping import remap_vnodes, validate_mapping
 from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
 from tussock.statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
@@ -276,19 +276,7 @@ class MetaStore:
             if version.epoch != manifest.prev_epoch:
                 winner = winner_over(self.objects, version, manifest.prev_epoch)
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
-            return EpochCommitted(
-                prev_epoch=manifest.prev_epoch,
-                epoch=manifest.epoch,
-                attempt=manifest.attempt,
-                ssts=manifest.ssts,
-                log_end=manifest.log_end,
-                catalog=manifest.catalog,
-                moment=manifest.moment,
-                net=net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog),
-                by_intervals=manifest.by_intervals,
-                follows=manifest.follows,
-                undoes=manifest.mutation is not None and manifest.mutation.undo is not None,
-            )
+            return change_of_manifest(manifest, version.catalog)
 
         return self._versions.append_change(decide)
 

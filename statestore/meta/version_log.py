@@ -31,7 +31,7 @@ from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.probe import end_of
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots, read_deltas
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectStore, object_exists
 from tussock.statestore.objectstore.syncs import wait_until_durable
 
 log = logging.getLogger(__name__)
@@ -242,11 +242,7 @@ class VersionLog:
         return version
 
     def _has_delta(self, delta_id: int) -> bool:
-        try:
-            self._objects.head(version_name(delta_id))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return object_exists(self._objects, version_name(delta_id))
 
     def _write_snapshot(self) -> None:
         """Write a due snapshot.

@@ -234,3 +234,12 @@ class ObjectStore(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Delete the objects. Ignores names that do not exist."""
         ...
+
+
+def object_exists(objects: ObjectStore, name: str) -> bool:
+    """Return whether an object exists. Cost: one HEAD request."""
+    try:
+        objects.head(name)
+    except ObjectNotFoundError:
+        return False
+    return True
