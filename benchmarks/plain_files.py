@@ -24,7 +24,7 @@ from tests.support.jobs.sources.pinned import pinned
 from tests.support.jobs.sources.plain_texts import engine_of, source_of
 from tests.support.zone_rules import ruled_by_python
 from tussock import Session
-from tussock.jobs.sources.base import TimeZones
+from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.session import build_spark, epoch_session
@@ -105,7 +105,7 @@ def _read(spark: SparkSession, side: str, paths: Sequence[Path]) -> float:
     began = time.perf_counter()
     zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
     by_spark = engine.reasons_for_spark(source, document, zones)
-    divided = engine.divide(source, document, by_spark, 1, zones)
+    divided = engine.divide(source, document, Division(1, zones, by_spark))
     rows = sum(engine.read(source, part, range(len(columns))).rows.num_rows for part in divided.parts)
     assert (divided.rest is None) == (rows > 0), "a side reads other files"
     if divided.rest is not None:

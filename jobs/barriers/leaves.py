@@ -17,7 +17,7 @@ from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.schedule.schedule import ScheduledFragment
-from tussock.jobs.sources.base import DividedInput, Pins, RowPlace, SourceReader
+from tussock.jobs.sources.base import DividedInput, Division, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
 from tussock.jobs.sources.kept_ids import plan_matches, read_kept_ids
@@ -123,7 +123,7 @@ class LeafCells:
                 return DividedInput((), document)
             by_spark = self.plan.barrier.by_spark.get(scheduled.relation_id, {})
             zones = time_zones(self.meta, self.plan.catalog)
-            return engine.divide(statement, document, by_spark, self.plan.unit_count, zones)
+            return engine.divide(statement, document, Division(self.plan.unit_count, zones, by_spark))
 
     def _input_documents(self, scheduled: ScheduledFragment) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""

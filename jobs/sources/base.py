@@ -213,6 +213,15 @@ class SourceDescriber(Protocol):
         """Return the hidden columns of the source; empty if its rows come from no files."""
 
 
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A change of a barrier's pins: they omit the items in `skip`, and pin the current state of those in `repin`."""
+
+    pins: Pins
+    skip: Sequence[str] = ()
+    repin: Sequence[str] = ()
+
+
 class SourcePinner(Protocol):
     """The methods that barriers use."""
 
@@ -237,19 +246,8 @@ class SourcePinner(Protocol):
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         """Return whether a run reads an item of this name if it exists. Does no I/O."""
 
-    def revise(
-        self,
-        source: CreateSource,
-        pins: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
-        """Return the pins of a superseding barrier.
-
-        They omit the items in `skip`, and pin the current state of those in `repin`.
-        """
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
+        """Return the pins of a superseding barrier."""
 
     def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
         """Return the pinned items that have changed since the pin. Cost for files: one HEAD request each."""
@@ -349,6 +347,20 @@ class TimeZones:
 
 
 @dataclass(frozen=True, slots=True)
+class Division:
+    """The readers among which input is divided.
+
+    Args:
+        units: the number of units whose actors read it.
+        by_spark: the barrier's record of files that Spark reads. Taken files have their own.
+    """
+
+    units: int
+    zones: TimeZones
+    by_spark: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DividedInput:
     """Pinned input of a source, divided into parts for actors and items for Spark.
 
@@ -382,19 +394,8 @@ class EngineReader(Protocol):
         Cost: one read per file of its footer, or of its first 256 KB; 16 at a time.
         """
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
-        """Divide pinned input between `units` actors and Spark.
-
-        Args:
-            by_spark: the barrier's record of files that Spark reads. Taken files have their own.
-        """
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
+        """Divide pinned input between actors and Spark."""
 
     def item_of(self, part: msgspec.Raw) -> str:
         """Return the name of the item that a part belongs to."""

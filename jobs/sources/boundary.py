@@ -11,7 +11,7 @@ classes:
 Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns only readers inside this boundary.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -26,14 +26,12 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import (
-    DividedInput,
     EngineReader,
     OptionEffect,
     PinRequest,
     Pins,
     ReadPart,
     SourceReader,
-    TimeZones,
 )
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
@@ -81,35 +79,13 @@ class BoundedEngine:
     def __init__(self, reader: EngineReader) -> None:
         self._reader = reader
 
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader."""
-        return self._reader.find_reason_for_spark(records_of(source))
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader."""
-        with errors_of_source(source):
-            return self._reader.reasons_for_spark(records_of(source), document, zones)
-
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
-        """See EngineReader."""
-        with errors_of_source(source):
-            return self._reader.divide(records_of(source), document, by_spark, units, zones)
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        """See EngineReader."""
-        return self._reader.item_of(part)
-
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See EngineReader. Errors name the file."""
         with errors_of_source(source, self._reader.item_of(part)):
             return self._reader.read(records_of(source), part, columns)
+
+    def __getattr__(self, name: str) -> Any:
+        return _guard_method(getattr(self._reader, name), waits=True)
 
 
 class BoundedReader:
@@ -149,7 +125,7 @@ class BoundedReader:
     @property
     def engine(self) -> EngineReader | None:
         """See SourceReader. Inside the boundary too."""
-        return None if self._reader.engine is None else BoundedEngine(self._reader.engine)
+        return None if self._reader.engine is None else cast(EngineReader, BoundedEngine(self._reader.engine))
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]

@@ -30,7 +30,7 @@ from tussock.jobs.delta.delta_log import (
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart, TimeZones
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
@@ -100,14 +100,7 @@ class DeltaEngine:
         """See EngineReader. Returns nothing: `pin` has decided it, because it knows the files of the versions."""
         return {}
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Large files come first.
 
         A snapshot that a new view reads has no record in the barrier, so the footers decide again.
@@ -117,12 +110,12 @@ class DeltaEngine:
         pinned, place = versions_of(document), place_of_table(source)
         item = item_of_versions(pinned).name
         columns, pieces = pinned_pieces(place, pinned)
-        target = split_size(sum(p.size for p in pieces), units)
+        target = split_size(sum(p.size for p in pieces), division.units)
 
         def cut(piece: Piece) -> list[DeltaPart] | tuple[str, str]:
             file = file_of(place, source, item, piece)
             fields = _stored_fields(source, columns, range(len(source.fields)), piece)
-            reason = by_spark.get(file.path) or reason_of_file(file, fields, _reading(source))
+            reason = division.by_spark.get(file.path) or reason_of_file(file, fields, _reading(source))
             if reason is not None:
                 return file.path, reason
             with errors_of_item(item, _REMOVER):

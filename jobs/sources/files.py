@@ -23,6 +23,7 @@ from tussock.jobs.sources.base import (
     PinRequest,
     Pins,
     Restated,
+    Revision,
     RowPlace,
 )
 from tussock.jobs.sources.credentials import FILES_LOGIN
@@ -460,39 +461,31 @@ class FileSource:
     def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
         return taken_by_spark(taken)
 
-    def revise(
-        self,
-        source: CreateSource,
-        pins: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
         """See SourcePinner.
 
         Skipped files that earlier epochs took are pinned too, because a new view would read them again.
 
         A skipped file that was to be restated keeps its taken rows.
         """
-        files = files_of(pins.read)
-        before = {f.path: f for f in recorded_files(taken, skip).values()}
+        files = files_of(revision.pins.read)
+        before = {f.path: f for f in recorded_files(taken, revision.skip).values()}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
             msgspec.structs.replace(_end_unfinished(before[f.path]), accepted=mark_of(f.path, f.size, f.etag))
             if f.path in before
             else _without_rows(f)
             for f in files
-            if f.path in skip and f.weight > 0
+            if f.path in revision.skip and f.weight > 0
         ]
         again = [f for path, f in before.items() if path not in goes and path not in {f.path for f in skipped}]
-        read = [f for f in files if f.path not in skip]
+        read = [f for f in files if f.path not in revision.skip]
         # A further portion belongs to the content of the portions before it.
-        anew = [f for f in read if f.path in repin and f.weight > 0 and not is_further(f)]
+        anew = [f for f in read if f.path in revision.repin and f.weight > 0 and not is_further(f)]
         pinned_anew = {f.path: _repin_file(f, source) for f in anew}
         kept_files = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
         read = [kept_files[f.path] if f.path in kept_files and f.weight > 0 else f for f in read]
-        return _pins_of(without_lone_replaced(read), [*files_of(pins.unread), *skipped, *again])
+        return _pins_of(without_lone_replaced(read), [*files_of(revision.pins.unread), *skipped, *again])
 
     def _list_wanted(self, source: CreateSource, request: PinRequest) -> tuple[ListedFile, ...]:
         """List the existing files; none if they may appear later. Raises MissingPathError."""

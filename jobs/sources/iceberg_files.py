@@ -40,7 +40,7 @@ from tussock.jobs.iceberg.iceberg_types import (
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
@@ -128,14 +128,7 @@ class IcebergEngine(EngineAlone):
     def __init__(self, load_table: TableOf) -> None:
         self._load_table = load_table
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Large files come first.
 
         Cost: the table's metadata, one HEAD request and footer per file.
@@ -146,7 +139,7 @@ class IcebergEngine(EngineAlone):
         with errors_of_item(item, _REMOVER):
             pieces = pinned_pieces(source, table, pinned)
         nbytes = sum(p.file.size for p in pieces)
-        target = split_size(nbytes, units)
+        target = split_size(nbytes, division.units)
         cut = _Cutter(source, table, pinned, target)
         parts = [part for cut_parts in map_in_threads(cut.cut_piece, pieces) for part in cut_parts]
         parts.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))

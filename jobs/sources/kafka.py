@@ -35,6 +35,7 @@ from tussock.jobs.sources.base import (
     OptionEffect,
     PinRequest,
     Pins,
+    Revision,
     RowPlace,
 )
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, require_count, require_options
@@ -203,18 +204,10 @@ class KafkaTopics(UnchangingInput):
             Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
         )
 
-    def revise(
-        self,
-        source: CreateSource,
-        pins: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
         """Return the pins without the skipped partitions. A range never changes, so re-pinning has no effect."""
-        read, unread = _decode_document(pins.read), _decode_document(pins.unread)
-        skipped = [p for p in read if p.offsets.name in skip]
+        read, unread = _decode_document(revision.pins.read), _decode_document(revision.pins.unread)
+        skipped = [p for p in read if p.offsets.name in revision.skip]
         return _pins_of([p for p in read if p not in skipped], [*unread, *skipped])
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:

@@ -14,7 +14,7 @@ A row is identified by the columns of the option `key`, which must contain the r
 option, all its values identify it, and equal rows are counted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -29,13 +29,13 @@ from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.base import (
     DividedInput,
+    Division,
     EngineReader,
     Item,
     OptionEffect,
     PinRequest,
     Pins,
     ReadPart,
-    TimeZones,
 )
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import (
@@ -101,18 +101,11 @@ _part = decoder_of(EpochsPart)
 class OtherStoreEngine(EngineAlone):
     """Reads rows and changes of another store in actors."""
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Cost: the pinned version, once per process."""
         pinned = _epochs_of(document)
         with read_errors(pinned.item.name):
-            parts = parts_of(pinned, units)
+            parts = parts_of(pinned, division.units)
         return DividedInput([msgspec.Raw(msgspec.json.encode(part)) for part in parts])
 
     def item_of(self, part: msgspec.Raw) -> str:

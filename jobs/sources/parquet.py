@@ -31,7 +31,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.sources.base import DividedInput, EngineReader, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, EngineReader, ReadPart, TimeZones
 from tussock.jobs.sources.boundary import errors_of_source
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -150,21 +150,14 @@ class ParquetEngine:
         reasons = map_in_threads(lambda file: _reason_for_spark(source.as_of(file.number), file), files)
         return {file.path: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Large files come first.
 
         Files above the split size are cut. The size shrinks until every unit gets a part. Cost: the footer of each file
         that is cut.
         """
-        files, rest, why = divided_files(document, by_spark)
-        target = split_size(sum(f.size if f.portions is None else f.cost for f in files), units)
+        files, rest, why = divided_files(document, division.by_spark)
+        target = split_size(sum(f.size if f.portions is None else f.cost for f in files), division.units)
         cut: list[Split] = []
         for f in files:
             as_of = source.as_of(f.number)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.kept import map_in_threads
@@ -115,17 +115,10 @@ class PlainTexts:
         reasons = map_in_threads(lambda part: self._why_not_plain(source, part), parts)
         return {part.file.path: reason for part, reason in zip(parts, reasons, strict=True) if reason is not None}
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Large files come first."""
-        plain, rest, why = divided_files(document, by_spark)
-        parts = [PlainPart(file, _zone_of(source, file, zones)) for file in plain]
+        plain, rest, why = divided_files(document, division.by_spark)
+        parts = [PlainPart(file, _zone_of(source, file, division.zones)) for file in plain]
         parts.sort(key=lambda part: (-part.file.size, part.file.number))
         return DividedInput(tuple(msgspec.Raw(msgspec.json.encode(part)) for part in parts), rest, why)
 

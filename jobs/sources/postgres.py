@@ -30,6 +30,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     ByPosition,
     DividedInput,
+    Division,
     EngineReader,
     Identity,
     Item,
@@ -37,8 +38,8 @@ from tussock.jobs.sources.base import (
     PinRequest,
     Pins,
     ReadPart,
+    Revision,
     RowPlace,
-    TimeZones,
 )
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN
 from tussock.jobs.sources.errors import (
@@ -147,16 +148,10 @@ class LogEngine(EngineAlone):
     def __init__(self) -> None:
         self._parquet = ParquetEngine()
 
-    def divide(
-        self,
-        source: CreateSource,
-        document: msgspec.Raw,
-        by_spark: Mapping[str, str],
-        units: int,
-        zones: TimeZones,
-    ) -> DividedInput:
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader."""
-        return self._parquet.divide(_of_files(source), document_of(_pinned.decode(document).files), {}, units, zones)
+        files = document_of(_pinned.decode(document).files)
+        return self._parquet.divide(_of_files(source), files, Division(division.units, division.zones))
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""
@@ -240,19 +235,11 @@ class PostgresTables(UnchangingInput):
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         return len(self.taken_items(taken)), 0
 
-    def revise(
-        self,
-        source: CreateSource,
-        pins: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
         """Return the pins, without their changes if they are skipped. Stored changes are never read anew."""
-        if pins.read is None or _item_of(_pinned.decode(pins.read)).name not in skip:
-            return pins
-        return Pins(None, _encode(PinnedLog(_pinned.decode(pins.read).position)))
+        if revision.pins.read is None or _item_of(_pinned.decode(revision.pins.read)).name not in revision.skip:
+            return revision.pins
+        return Pins(None, _encode(PinnedLog(_pinned.decode(revision.pins.read).position)))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_item_of(_pinned.decode(document)),)

@@ -16,7 +16,17 @@ import pyarrow as pa
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import ByColumns, ByValue, Identity, Item, PinChanges, Pins, RowPlace, TimeZones
+from tussock.jobs.sources.base import (
+    ByColumns,
+    ByValue,
+    Identity,
+    Item,
+    PinChanges,
+    Pins,
+    Revision,
+    RowPlace,
+    TimeZones,
+)
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.taken_rows import TakenColumns, make_taken_schema
@@ -152,18 +162,10 @@ class ChangingRows(UnchangingInput):
         """Raise an error if one of these items is of the source: later versions change the rows of earlier ones."""
         raise NotImplementedError
 
-    def revise(
-        self,
-        source: CreateSource,
-        pins: Pins,
-        taken: StorageTable | None,
-        skip: Sequence[str],
-        repin: Sequence[str],
-        keeper: Keeper,
-    ) -> Pins:
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
         """See SourcePinner. Returns the same pins."""
-        self.refuse_skip(source, skip)
-        return pins
+        self.refuse_skip(source, revision.skip)
+        return revision.pins
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         """See SourcePinner. Returns None: the changes between two versions belong together."""

@@ -22,7 +22,7 @@ from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.chunk import WEIGHT, decode_tables
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Item, PinRequest, Pins, Restated
+from tussock.jobs.sources.base import Division, Item, PinRequest, Pins, Restated
 from tussock.jobs.sources.errors import CannotRestateError, OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import split_rejects
@@ -130,7 +130,7 @@ class Restating:
         catalog, reader, rest = self._pinning.base.version.catalog, reader_of(statement), document
         zones = time_zones(self._pinning.meta, catalog)
         if (engine := reader.engine) is not None:
-            divided = engine.divide(statement, document, self._pins.by_spark, 1, zones)
+            divided = engine.divide(statement, document, Division(1, zones, self._pins.by_spark))
             try:
                 yield from [engine.read(statement, part, ()).rows for part in divided.parts]
             except OnlySparkReadsError:

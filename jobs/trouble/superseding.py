@@ -28,7 +28,7 @@ from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.catalog.statement_log import replay_log, statements_of
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource, Transaction
-from tussock.jobs.sources.base import PinRequest, Pins
+from tussock.jobs.sources.base import PinRequest, Pins, Revision
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.trouble.detour_errors import CreatedAgainError, NothingToAbandonError
 from tussock.statestore.errors import InputError
@@ -177,7 +177,7 @@ class SupersedingPlan:
         taken = taken_table(self.meta, Base(self.version), source)
         keeper = keeper_of(self.meta, Base(self.version))
         reader, repin = reader_of(statement), self.detour.repin_files
-        pins = reader.revise(statement, before, taken, self.detour.skip_files, repin, keeper)
+        pins = reader.revise(statement, taken, Revision(before, self.detour.skip_files, repin), keeper)
         if pins.read is not None and (part := reader.part_of(pins.read, repin)) is not None:
             zones = time_zones(self.meta, self._open_catalog)
             anew = with_reasons_for_spark(statement, Pins(part), zones).by_spark

@@ -23,6 +23,7 @@ from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
+from tussock.jobs.sources.base import Division
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
@@ -230,7 +231,9 @@ class ViewTests:
         located = reader.locate_input(source, document, Keeper(store.meta.objects, version.epoch))
         engine = reader.engine
         divided = (
-            None if engine is None else engine.divide(source, located, {}, 1, time_zones(store.meta, version.catalog))
+            None
+            if engine is None
+            else engine.divide(source, located, Division(1, time_zones(store.meta, version.catalog)))
         )
         if engine is None or divided is None or divided.rest is not None:
             from tussock.jobs.spark.collected import collect_rows

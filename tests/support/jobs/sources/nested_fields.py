@@ -6,7 +6,7 @@ import pyarrow as pa
 from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import TimeZones
+from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_files import DeltaEngine, PinnedVersions
 from tussock.jobs.sources.listing import split_bucket
@@ -29,7 +29,7 @@ def delta_rows(source: CreateSource) -> pa.Table:
     """All rows of a table, as the epoch reads them."""
     engine, (_, pinned_) = DeltaEngine(), pinned_table(source)
     zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
-    divided = engine.divide(source, pinned_, {}, 1, zones)
+    divided = engine.divide(source, pinned_, Division(1, zones))
     parts = [engine.read(source, part, range(len(source.fields))) for part in divided.parts]
     rows = pa.concat_tables([part.rows.select(range(len(source.fields))) for part in parts])
     return rows.rename_columns([field.name for field in source.fields])

@@ -13,7 +13,7 @@ from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import EngineReader, TimeZones
+from tussock.jobs.sources.base import Division, EngineReader, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import document_of, files_of
 from tussock.jobs.sources.pins import PinnedFile
@@ -61,7 +61,7 @@ def as_plain(source: CreateSource, files: Sequence[PinnedFile], zone: str = "UTC
             answers[file.number] = reasons[file.path]
             continue
         try:
-            (part,) = engine.divide(source, document, reasons, 1, zones).parts
+            (part,) = engine.divide(source, document, Division(1, zones, reasons)).parts
             read = engine.read(source, part, range(len(source.fields)))
         except OnlySparkReadsError as err:
             answers[file.number] = err.reason

@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
 from tussock.jobs.sinks.delta_state import translating_errors
-from tussock.jobs.sources.base import PinRequest, SourceReader, TimeZones
+from tussock.jobs.sources.base import Division, PinRequest, SourceReader, TimeZones
 from tussock.jobs.sources.boundary import SourceTroubleError, bound_reader, errors_of_source
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 from tussock.jobs.sources.registry import READERS
@@ -145,7 +145,7 @@ def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
             whole.read(source("s", format), RAW, ())
         assert raised.value.path == "a file"
         with pytest.raises(SourceTroubleError):
-            whole.divide(source("s", format), RAW, {}, 1, zones)
+            whole.divide(source("s", format), RAW, Division(1, zones))
         with pytest.raises(SourceTroubleError):
             whole.reasons_for_spark(source("s", format), RAW, zones)
 

@@ -37,7 +37,7 @@ from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import delta, file_portions, snapshot_cuts
-from tussock.jobs.sources.base import TimeZones
+from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
     DeltaSchemaChangedError,
@@ -685,7 +685,7 @@ def test_rows_outside_of_a_portion_are_dropped_if_their_whole_file_is_read(tmp_p
     assert snapshot is not None
     of = PinnedVersions(str(place), snapshot.id, 0, 0, start=SnapshotCut(0, 5), end=SnapshotCut(0, 9))
     zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
-    (part,) = DeltaEngine().divide(made, msgspec.Raw(msgspec.json.encode(of)), {}, 1, zones).parts
+    (part,) = DeltaEngine().divide(made, msgspec.Raw(msgspec.json.encode(of)), Division(1, zones)).parts
     decoded = msgspec.json.decode(part, type=DeltaPart)
     for split in (decoded.split, Split(decoded.split.file)):
         one = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(decoded, split=split)))

@@ -21,7 +21,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierOpt
 from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.session import Session
 from tussock.jobs.sources import csv_header, plain
-from tussock.jobs.sources.base import TimeZones
+from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.files import document_of
 
@@ -287,7 +287,7 @@ def test_a_changed_file_is_an_error_of_the_file(tmp_path: Path) -> None:
     source = source_of("csv", _TWO, {})
     (file,) = written(tmp_path, [b"x,1\n"], "csv")
     zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
-    (part,) = engine_of(source).divide(source, document_of([file]), {}, 1, zones).parts
+    (part,) = engine_of(source).divide(source, document_of([file]), Division(1, zones)).parts
     (tmp_path / "0.csv").write_bytes(b"x,+1\n")
     with pytest.raises(ChangedFileError):
         engine_of(source).read(source, part, [0, 1])
