@@ -39,10 +39,10 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 class _Select:
     """One SELECT under construction. `scope`: the text of each column, by number, in expressions over its FROM."""
 
-    source: str
+    source: str  # the items of FROM; empty for a SELECT without FROM
     scope: dict[int, str]
     is_join: bool = False
-    has_generator: bool = False  # FROM ends in LATERAL VIEW
+    generators: list[str] = field(default_factory=list)  # LATERAL VIEW, each over the items and those before it
     where: list[str] = field(default_factory=list)
     columns: list[tuple[int, str, str]] | None = None  # number, expression, name; None: the unchanged columns of FROM
     distinct: bool = False
@@ -126,6 +126,8 @@ class FrameText:
                 return self._select_limit(node)
             case "LocalRelation":
                 return self._select_values(node)
+            case "OneRowRelation":
+                return _Select("", {})
             case "Range":
                 shown = f"range({node.start()}, {node.end()}, {node.step()})"
                 return self._select_constant(node, shown)
@@ -205,8 +207,8 @@ class FrameText:
         outer = "OUTER " if node.outer() else ""
         generator = self._expression_text(node.generator(), child)
         scope = child.scope | {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in outputs}
-        source = f"{child.source} LATERAL VIEW {outer}{generator} {alias} AS {names}"
-        return _Select(source, scope, child.is_join, has_generator=True)
+        view = f"LATERAL VIEW {outer}{generator} {alias} AS {names}"
+        return _Select(child.source, scope, child.is_join, [*child.generators, view])
 
     def _select_expanded(self, node: JavaObject) -> _Select:
         """Several rows for each row, as in an unpivot: FROM … LATERAL VIEW stack(…) g AS …"""
@@ -228,8 +230,8 @@ class FrameText:
                 names.append(_name_text(output.name()))
                 scope[number] = f"{alias}.{names[-1]}"
         listed = ", ".join(row[place] for row in rows for place in values)
-        source = f"{child.source} LATERAL VIEW stack({len(rows)}, {listed}) {alias} AS {', '.join(names)}"
-        return _Select(source, scope, child.is_join, has_generator=True)
+        view = f"LATERAL VIEW stack({len(rows)}, {listed}) {alias} AS {', '.join(names)}"
+        return _Select(child.source, scope, child.is_join, [*child.generators, view])
 
     def _select_join(self, node: JavaObject) -> _Select:
         kind = node.joinType().toString()
@@ -278,14 +280,13 @@ class FrameText:
     def _from_item(self, node: JavaObject, joins: bool) -> _Select:
         """A FROM item: a relation, a SELECT in parentheses, or on the left a join."""
         select = self._select_of(node)
-        return (
-            select
-            if select.is_bare and not select.where and not select.has_generator and (joins or not select.is_join)
-            else self._nest_select(select)
-        )
+        is_item = select.is_bare and bool(select.source) and not select.where and not select.generators
+        return select if is_item and (joins or not select.is_join) else self._nest_select(select)
 
     def _nest_select(self, select: _Select) -> _Select:
         """A SELECT over the existing one."""
+        if select.columns is None and not select.scope:
+            raise NoTextError("a row without columns")
         if select.columns is None:
             select.columns = [
                 (number, text, text.rpartition(".")[2].strip("`")) for number, text in select.scope.items()
@@ -405,7 +406,10 @@ def _render_select(select: _Select) -> str:
         text if text.rpartition(".")[2] == _name_text(name) else f"{text} AS {_name_text(name)}"
         for _, text, name in select.columns
     )
-    parts = [f"SELECT {'DISTINCT ' if select.distinct else ''}{shown} FROM {select.source}"]
+    parts = [f"SELECT {'DISTINCT ' if select.distinct else ''}{shown}"]
+    if select.source:
+        parts.append(f"FROM {select.source}")
+    parts += select.generators
     if select.where:
         parts.append("WHERE " + " AND ".join(select.where))
     if select.group:

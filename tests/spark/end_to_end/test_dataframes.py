@@ -119,6 +119,15 @@ VIEWS: dict[str, tuple[Callable[[Tables], DataFrame], str | None]] = {  # with a
         lambda t: t("orders").rollup("shop", "day").agg(F.count("*").alias("n")),
         "SELECT shop, day, count(*) AS n FROM orders GROUP BY ROLLUP (shop, day)",
     ),
+    "calendar": (
+        lambda t: (
+            t("orders")
+            .sparkSession.sql("SELECT explode(sequence(DATE '2026-01-01', DATE '2026-01-04')) AS day")
+            .withColumn("weekday", F.date_format("day", "EEE"))
+        ),
+        None,
+    ),
+    "numbered": (lambda t: t("orders").crossJoin(t("orders").sparkSession.sql("SELECT 1 AS one")).select("id"), None),
     "above": (
         lambda t: t("orders").where(F.col("amount") > t("orders").agg(F.avg("amount")).scalar()).select("id"),
         None,
@@ -221,6 +230,8 @@ def test_a_view_of_a_dataframe_is_shown_as_the_equivalent_select(session: Sessio
         "SELECT orders.shop, count(1) AS n, sum(orders.amount) AS total, "
         "max(orders.day) AS last FROM orders GROUP BY orders.shop"
     )
+    days = "LATERAL VIEW explode(sequence(DATE '2026-01-01', DATE '2026-01-04')) g AS day"
+    assert shown["calendar"].endswith(f" FROM (SELECT g.day {days}) AS t")
     assert set(VIEWS) - set(shown) <= {"words", "either", "by_spark", "of_view", "pivoted", "rolled", "above"}
 
 
