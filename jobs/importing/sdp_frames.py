@@ -25,8 +25,11 @@ from tussock.jobs.importing.sdp_words import DatasetKind, UseWords, read_file_wo
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.sql_errors import from_spark, silent_query_loggers
 from tussock.jobs.spark.type_names import name_of_type
+from tussock.jobs.sql.sandbox import items
+from tussock.jobs.sql.spark_text import literal_text
 from tussock.statestore.errors import InputError
 
 _LATE_CLOCK = (
@@ -145,10 +148,12 @@ class ProjectFrames:
         read = self._binding.without_unknown_options(read)
         return self._frame_of(self._relation_of_read(read), self._bind or self._bind_source)
 
-    def query(self, text: str, *arguments: Any, **options: Any) -> DataFrame:
+    def query(self, text: str, args: Any = None, **parts: Any) -> DataFrame:
         """The DataFrame of a query, as SparkSession.sql. USE holds for the following definitions of the file."""
-        if arguments or options:
-            raise UnsupportedReadError("spark.sql with arguments", "write the values into the text")
+        if parts:
+            raise UnsupportedReadError("spark.sql with parts of its text as arguments", "write them into the text")
+        if args:
+            text = self._fill_parameters(text, args)
         if self._bind is None and text.split()[:1] in (["USE"], ["use"]):
             for words in read_file_words(text):
                 if isinstance(words, UseWords):
@@ -158,6 +163,27 @@ class ProjectFrames:
         frame = self._binding.frame_of_sql(rewritten, self._require_bind())
         self._texts.append((frame, rewritten))
         return frame
+
+    def _fill_parameters(self, text: str, args: dict[str, Any] | list[Any]) -> str:
+        """The text of a query with the values of its parameters, `:name` or `?`. Raises UnsupportedReadError."""
+        by_name = isinstance(args, dict)
+        marks = [f":{name}" for name in args] if by_name else ["?"] * len(args)
+        row = self.session.sql(f"SELECT {', '.join(marks)}", args)._jdf.queryExecution().analyzed()
+        nodes = [alias.child() for alias in items(row.projectList())]
+        if not all(node.productPrefix() == "Literal" for node in nodes):
+            raise UnsupportedReadError("spark.sql with an array or a map as an argument", "write it into the text")
+        values, tokens, filled, end = list(map(literal_text, nodes)), tokens_of(SourceText(text)), "", 0
+        of_name, in_order = dict(zip(args, values, strict=True)) if by_name else {}, iter(() if by_name else values)
+        for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+            if token.text == "?" and not by_name:
+                value, after = next(in_order, None), token.end
+            elif token.text == ":" and following is not None and following.start == token.end:
+                value, after = of_name.get(following.text), following.end
+            else:
+                continue
+            if value is not None:
+                filled, end = f"{filled}{text[end : token.start]}{value}", after
+        return filled + text[end:]
 
     def constant_rows(self, made: DataFrame) -> DataFrame:
         """Rows of the file's own, as VALUES, so that they have a text."""

@@ -500,6 +500,41 @@ def orders():
         assert session.read("orders").num_rows == spark.read.schema(ROWS).json(f"{tmp_path}/shop/data/orders").count()
 
 
+def test_a_query_with_parameters_is_taken_with_their_values(spark: SparkSession, tmp_path: Path) -> None:
+    python = f"""
+from datetime import date
+from pyspark import pipelines as dp
+
+@dp.table
+def orders():
+    return spark.readStream.schema("{ROWS}").json("data/orders")
+
+@dp.materialized_view
+def by_name():
+    text = "SELECT id, :note AS note, :day AS day, ':note' AS same FROM orders WHERE amount > :least"
+    return spark.sql(text, args={{"least": 3, "note": "it's", "day": date(2026, 1, 2), "unused": 1}})
+
+@dp.materialized_view
+def by_place():
+    return spark.sql("SELECT id, ? AS a, ? AS b FROM orders WHERE amount > ?", args=["x", 2.5, 3])
+
+@dp.materialized_view
+def of_array():
+    return spark.sql("SELECT id, :ids AS ids FROM orders", args={{"ids": [1, 2]}})
+"""
+    project, report = import_files(spark, write_project(tmp_path / "shop", a_py=python), tmp_path)
+    assert "spark.sql with an array or a map as an argument" in reason_of(report, "of_array")
+    with running(project, report, tmp_path / "store", spark) as session:
+        spark.read.schema(ROWS).json(f"{tmp_path}/shop/data/orders").createOrReplaceTempView("their_orders")
+        text = "SELECT id, :note AS note, :day AS day, ':note' AS same FROM their_orders WHERE amount > :least"
+        named = spark.sql(text, {"least": 3, "note": "it's", "day": date(2026, 1, 2)}).toArrow()
+        assert_same_answer(session.read("by_name"), named, "by_name")
+        placed = spark.sql("SELECT id, ? AS a, ? AS b FROM their_orders WHERE amount > ?", ["x", 2.5, 3]).toArrow()
+        assert_same_answer(session.read("by_place"), placed, "by_place")
+        assert named.num_rows
+        assert placed.num_rows
+
+
 def test_a_column_of_auto_loader_has_a_remedy(spark: SparkSession, tmp_path: Path) -> None:
     read = f"read_files('data/orders', format => 'json', schema => '{ROWS}')"
     sql = f"CREATE STREAMING TABLE bad AS SELECT id FROM STREAM {read} WHERE _rescued_data IS NOT NULL;"
