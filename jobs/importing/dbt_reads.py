@@ -20,7 +20,7 @@ from tussock.jobs.importing.sdp_reads import (
 )
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import Token, closing_bracket, tokens_of
 
 _OF_DATABRICKS = ("read_files", "cloud_files")
 _OF_DUCKDB = {
@@ -92,7 +92,9 @@ def _read_at(tokens: Sequence[Token], index: int) -> tuple[SourceRead, int] | No
         if path_token.kind == "name" and "/" in path_token.value():
             return read_of_options(name, path_token.value(), {}, None, infers=True), index + 3
     if follows == "(" and (name in _OF_DATABRICKS or name in _OF_DUCKDB):
-        close = _closing_bracket(tokens, index + 1)
+        close = closing_bracket(tokens, index + 1)
+        if close is None:
+            raise UnsupportedReadError(token.text, "its bracket is not closed")
         arguments = list(tokens[index + 2 : close])
         read = read_of_call(name, arguments) if name in _OF_DATABRICKS else _duckdb_read(name, arguments)
         return read, close + 1
@@ -164,12 +166,3 @@ def _pairs_of(function: str, argument: Sequence[Token]) -> Mapping[str, str]:
 
 def _unbracketed(tokens: list[Token], bracket: str) -> list[Token]:
     return tokens[1:-1] if tokens and tokens[0].text == bracket else tokens
-
-
-def _closing_bracket(tokens: Sequence[Token], at: int) -> int:
-    depth = 0
-    for index in range(at, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0) if tokens[index].kind == "symbol" else 0
-        if depth == 0:
-            return index
-    raise UnsupportedReadError(tokens[at - 1].text, "its bracket is not closed")

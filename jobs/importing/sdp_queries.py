@@ -15,7 +15,7 @@ from tussock.jobs.logical.hidden_columns import INGESTED_AT
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, split_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import Token, closing_bracket, tokens_of
 from tussock.jobs.sql.sandbox import Sandbox, items
 
 _SETTING = re.compile(r"\$\{([^${}]+)\}")
@@ -168,16 +168,8 @@ def _reference_of(tokens: list[Token], node: JavaObject, has_alias: bool) -> Ref
     at += 2 * len(parts) - 1  # the names and the dots between them
     arguments = None
     if is_function:
-        close = _closing_bracket(tokens, at)
+        close = closing_bracket(tokens, at)
+        assert close is not None, "Spark parsed the call, so its brackets match"
         arguments, at = tuple(tokens[at + 1 : close]), close + 1
     at += brackets
     return Reference(begin, tokens[at - 1].end, parts, arguments, has_alias)
-
-
-def _closing_bracket(tokens: list[Token], at: int) -> int:
-    depth = 0
-    for i, token in enumerate(tokens[at:], at):
-        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
-        if depth == 0:
-            return i
-    raise AssertionError("Spark parsed the call, so its brackets match")

@@ -225,7 +225,7 @@ def _generated_column(cursor: Cursor, begin: int) -> str:
     """The first column of a list with GENERATED … AS, which the query does not have."""
     tokens, depth, name = cursor.tokens[begin : cursor.at], 0, ""
     for before, token in pairwise(tokens):
-        depth += {"(": 1, ")": -1}.get(before.text, 0)
+        depth += before.nesting
         if depth == 1 and before.text in ("(", ","):
             name = token.value()
         if depth == 1 and token.text.upper() == "GENERATED" and before.text not in ("(", ","):

@@ -5,8 +5,9 @@ them, names in backquotes, `--` to the end of the line (a backslash before the l
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tussock.jobs.logical.errors import SqlError, sql_error
 from tussock.jobs.logical.source_text import SourceText
@@ -53,6 +54,11 @@ class Token:
     start: int
     end: int
 
+    @property
+    def nesting(self) -> int:
+        """1 for an opening bracket `(`, -1 for a closing one, 0 for others."""
+        return {"(": 1, ")": -1}.get(self.text, 0)
+
     def value(self) -> str:
         """The meaning of the token: a name without backquotes, a string without quotes and escapes, else its text."""
         if self.kind == "name":
@@ -87,6 +93,12 @@ def tokens_of(source: SourceText) -> list[Token]:
         elif kind not in ("space", "line_comment"):
             tokens.append(Token(kind, match[0], match.start(), match.end()))
     return tokens
+
+
+def closing_bracket(tokens: Sequence[Token], opening: int) -> int | None:
+    """The index of the bracket that closes the one at `opening`; None if none does."""
+    depths = accumulate(token.nesting for token in tokens[opening:])
+    return next((index for index, depth in enumerate(depths, opening) if depth == 0), None)
 
 
 def enclose_condition(condition: str) -> str:

@@ -187,8 +187,7 @@ def _read_expression(cursor: Cursor) -> TextSpan:
     while cursor.at < len(cursor.tokens):
         if depth == 0 and any(cursor.comes(*words) for words in _CLAUSES):
             break
-        token = cursor.next("an expression")
-        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
+        depth += cursor.next("an expression").nesting
     if cursor.at == first:
         raise cursor.error("expected an expression")
     return TextSpan(begin, cursor.tokens[cursor.at - 1].end)

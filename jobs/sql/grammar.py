@@ -108,7 +108,7 @@ class Cursor:
         depth = 1
         while True:
             token = self.next("a closing )")
-            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
+            depth += token.nesting
             if depth == 0:
                 return token.start
 

@@ -34,7 +34,7 @@ from tussock.jobs.logical.relation_names import (
 )
 from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.statements import RelationAt
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import Token, closing_bracket, tokens_of
 from tussock.jobs.spark.sql_errors import from_spark
 from tussock.jobs.sql.sandbox import Sandbox, items, text_of
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
@@ -208,12 +208,9 @@ def _call_arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
     """The tokens of a call from its opening parenthesis to the closing one."""
     inside = [t for t in tokens if begin <= t.start < end]
     first = next(i for i, t in enumerate(inside) if t.text == "(")
-    depth = 0
-    for i, token in enumerate(inside[first:], first):
-        depth += {"(": 1, ")": -1}.get(token.text, 0)
-        if depth == 0:
-            return inside[first : i + 1]
-    raise AssertionError("Spark parsed the call, so its parentheses match")
+    last = closing_bracket(inside, first)
+    assert last is not None, "Spark parsed the call, so its parentheses match"
+    return inside[first : last + 1]
 
 
 def _relation_at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
