@@ -65,15 +65,17 @@ def scanned_parts(
     Args:
         scanned: rows in the order of their vnodes.
     """
-    start, count, waiting = 0, 0, list[pa.Table]()
+    start, count, waiting, last = 0, 0, list[pa.Table](), -1
     for rows in scanned:
-        if count + rows.num_rows > most and rows.num_rows:
-            of_rows = vnodes_of_rows(rows, key, vnode_count)
-            end = vnodes.index(int(of_rows[-1]))  # the next rows may be of this vnode too
-            if end > start:
-                cut = int(np.searchsorted(of_rows, of_rows[-1]))
-                yield vnodes[start:end], [*waiting, rows.slice(0, cut)]
-                start, count, waiting, rows = end, 0, [], rows.slice(cut)
+        if not rows.num_rows:
+            continue
+        of_rows = vnodes_of_rows(rows, key, vnode_count)
+        before, last = last, int(of_rows[-1])  # the next rows may be of the last vnode too
+        end = vnodes.index(last)
+        if count + rows.num_rows > most and end > start and before < last:
+            cut = int(np.searchsorted(of_rows, last))
+            yield vnodes[start:end], [*waiting, rows.slice(0, cut)]
+            start, count, waiting, rows = end, 0, [], rows.slice(cut)
         waiting.append(rows)
         count += rows.num_rows
     yield vnodes[start:], waiting
