@@ -188,7 +188,9 @@ class History:
             self.random.shuffle(rows)
             self.files[name] = [*rows[1:], *(self.row() for _ in range(self.random.randrange(1, 8)))]
             pq.write_table(pa.Table.from_pylist(self.files[name], SCHEMA), self.data / name)
-            os.utime(self.data / name, ns=(FILE_TIME_NS + epoch, FILE_TIME_NS + epoch))
+            # A process remembers footers by name, size and time, and the files of all histories have the same names.
+            time_ns = FILE_TIME_NS + 1000 * self.seed + epoch
+            os.utime(self.data / name, ns=(time_ns, time_ns))
 
     def change_tables(self) -> None:
         """Statements on the same rows, one after the other."""
