@@ -170,12 +170,11 @@ class ProjectBinding:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def without_unknown_options(self, read: SourceRead) -> SourceRead:
-        """The read without the options that its format does not have, with a note: Spark's readers ignore them."""
+        """The read without the options that Spark's reader ignores, with a note on each."""
         reader = READERS.get(read.format)
         if not read.options or not isinstance(reader, SparkFiles):
             return read
-        known = reader.known_options(self._spark())
-        ignored = [name for name, _ in read.options if name.lower() not in known]
+        ignored = reader.ignored_options((name for name, _ in read.options), self._spark())
         notes = (
             f"{name} is dropped: format {read.format} has no such option, and Spark ignores it" for name in ignored
         )

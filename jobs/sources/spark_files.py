@@ -10,7 +10,7 @@ existing views.
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
@@ -59,6 +59,7 @@ _REFUSED = {
     "modifiedbefore": "only the path selects files",
     "modifiedafter": "only the path selects files",
 }
+_OF_FOLDERS = ("basepath",)  # an option of Spark's readers of every format; no source has it
 # options of Spark's JSON reader that its own list of options lacks
 _UNLISTED = ("maxNestingDepth", "maxNumLen", "maxStringLen")
 _INHERITED = (
@@ -94,15 +95,20 @@ class SparkFiles(FileSource):
             if (reason := _REFUSED.get(option.lower())) is not None:
                 raise BadOptionError(source.name, option, value, reason)
 
-    def known_options(self, spark: "SparkSession") -> dict[str, str]:
-        """Return the options of the format, by their names in lower case. Spark ignores any other option."""
+    def ignored_options(self, options: Iterable[str], spark: "SparkSession") -> list[str]:
+        """Return the options that Spark's reader ignores. Others that a source refuses change the rows."""
+        known = {*self._known_options(spark), *_REFUSED, *_OF_FOLDERS}
+        return [name for name in options if name.lower() not in known and not name.startswith("fs.")]
+
+    def _known_options(self, spark: "SparkSession") -> dict[str, str]:
+        """The options of the format and of its source, by their names in lower case."""
         listed: Any = getattr(spark._jvm, f"org.apache.spark.sql.{self.options_class}")
         known = [*OWN_OPTIONS, *str(listed.getAllOptions().mkString(",")).split(","), *_UNLISTED]
         return {name.lower(): name for name in known}
 
     def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
         """Raise BadOptionError for unknown options. Spark ignores them, so a mistyped option would change the rows."""
-        known = self.known_options(spark)
+        known = self._known_options(spark)
         for option, value in source.options.items():
             if option.lower() not in known and not option.startswith("fs."):  # Hadoop's settings
                 near = [known[n] for n in difflib.get_close_matches(option.lower(), known, n=3)] or sorted(

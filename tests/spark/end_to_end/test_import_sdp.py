@@ -492,10 +492,15 @@ from pyspark import pipelines as dp
 @dp.table
 def orders():
     return spark.readStream.schema("{ROWS}").option("megaSchema", True).json("data/orders")
+
+@dp.table
+def recent():
+    return spark.readStream.schema("{ROWS}").option("modifiedAfter", "2020-01-01").json("data/orders")
 """
     project, report = import_files(spark, write_project(tmp_path / "shop", a_py=python), tmp_path)
     dropped = "megaSchema is dropped: format json has no such option, and Spark ignores it"
     assert dropped in next(line.notes for line in report.lines if line.name == "orders_files")
+    assert "only the path selects files" in reason_of(report, "recent_files"), "Spark does not ignore it"
     with running(project, report, tmp_path / "store", spark) as session:
         assert session.read("orders").num_rows == spark.read.schema(ROWS).json(f"{tmp_path}/shop/data/orders").count()
 
