@@ -243,7 +243,8 @@ class KeyedChangesExecutor(MakesPieces):
         keys = pa.concat_tables([self._keys_of(changes), *truncated])
         ids, first = key_ids(keys.columns, keys.num_rows)
         keys, ids = take_rows(keys, first), ids[: len(weights)]
-        before = self._latest_before(keys).cover(was)
+        before, was_deleted = self._latest_before(keys)
+        before = before.cover(was)
         taken_back = self._decided_by(before.position, gone, ids[weights < 0])
         if self._node.omits:
             come = self._with_omitted(come, ids[weights > 0], before.rows)
@@ -254,7 +255,7 @@ class KeyedChangesExecutor(MakesPieces):
             taken_back |= _is_same(before.position, _repeat_position(was, len(first)))
         if taken_back.any():
             after = self._newest_left(keys, taken_back).where(taken_back, after)
-        return self._write(keys, before, after.cover(now), now)
+        return self._write(keys, before, after.cover(now), now, was_deleted)
 
     def _truncate(self, truncations: pa.Table | None) -> tuple[bytes | None, bytes | None]:
         """Record truncations. Returns the newest position before and after this epoch; None: there is none."""
@@ -338,14 +339,18 @@ class KeyedChangesExecutor(MakesPieces):
         schema = pa.schema([(f"c{i}", kind) for i, kind in enumerate(kinds)])
         return conform_rows(pa.table(list(columns), names=schema.names), schema)
 
-    def _latest_before(self, keys: pa.Table) -> _Latest:
-        """The change that decided each key before this epoch. The row is the present one."""
+    def _latest_before(self, keys: pa.Table) -> tuple[_Latest, _Flags]:
+        """The change that decided each key before this epoch, and whether `deleted` has the key.
+
+        The row is the present one.
+        """
         live, dead = self._positions.get_rows(keys), self._deleted.get_rows(keys)
         since = self._actor.moment - self._node.tombstones_us
         remembered = pc.and_(dead.found, pc.fill_null(pc.greater_equal(one_array(dead.rows.column(-1)), since), False))
         position = pc.if_else(remembered, one_array(dead.rows.column(-2)), pa.scalar(None, pa.binary()))
         rows = conform_rows(self._rows.get_rows(keys).rows, self._schema)
-        return _Latest(pc.coalesce(one_array(live.rows.column(-1)), position), ~np.asarray(live.found), rows)
+        latest = _Latest(pc.coalesce(one_array(live.rows.column(-1)), position), ~np.asarray(live.found), rows)
+        return latest, np.asarray(dead.found)
 
     def _decided_by(self, position: pa.Array, gone: pa.Table, ids: Positions) -> _Flags:
         """(keys,) whether the change that decided a key is taken back.
@@ -404,8 +409,13 @@ class KeyedChangesExecutor(MakesPieces):
         deletes = pc.fill_null(one_array(newest.rows.column(width + 1)).take(picked), True)
         return _Latest(one_array(newest.rows.column(width)).take(picked), np.asarray(deletes), rows)
 
-    def _write(self, keys: pa.Table, before: _Latest, after: _Latest, truncated: bytes | None) -> pa.Table:
-        """Write the keys whose deciding change is another one, and return the difference of the rows."""
+    def _write(
+        self, keys: pa.Table, before: _Latest, after: _Latest, truncated: bytes | None, was_deleted: _Flags
+    ) -> pa.Table:
+        """Write the keys whose deciding change is another one, and return the difference of the rows.
+
+        `was_deleted`: whether `deleted` has the key.
+        """
         had, has = ~before.deletes, after.known & ~after.deletes
         moved = ~np.asarray(_is_same(before.position, after.position))
         by_key = after.known & ~_is_same(after.position, _repeat_position(truncated, len(has)))
@@ -414,7 +424,7 @@ class KeyedChangesExecutor(MakesPieces):
         self._positions.delete_rows(with_position.filter(pa.array(moved & had & ~has)))
         dead = with_position.append_column("at", pa.repeat(pa.scalar(self._actor.moment, pa.int64()), keys.num_rows))
         self._deleted.insert_rows(dead.filter(pa.array(moved & by_key & ~has)))
-        self._deleted.delete_rows(dead.filter(pa.array(moved & ~had & ~(by_key & ~has))))
+        self._deleted.delete_rows(dead.filter(pa.array(moved & was_deleted & ~(by_key & ~has))))
         same = had & has & same_rows(before.rows, after.rows)
         old, new = before.rows.filter(pa.array(had & ~same)), after.rows.filter(pa.array(has & ~same))
         self._rows.delete_rows(before.rows.filter(pa.array(had & ~has)))

@@ -343,6 +343,22 @@ def test_repeated_changes_send_no_rows_to_views(tmp_path: Path) -> None:
         assert sent["customers"] == (1 if name == "b" else 0)
 
 
+def test_a_key_that_was_not_deleted_costs_no_entry_of_deleted_keys(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    meta = new_store(tmp_path / "store")
+    append(meta, operations_of(folder))
+    stored = []
+    for name, operation in (("a", "I"), ("b", "D"), ("c", "I")):
+        write(folder / f"{name}.parquet", [(k, 1, k, operation) for k in range(9)])
+        advance_store(LocalRunner(), meta)
+        version = meta.read_latest()
+        tables = [table for relation in version.catalog.relations for table in relation.state_tables]
+        (deleted,) = [table.table_id for table in tables if table.name == "deleted"]
+        sections = [section for sst in version.levels[0] for section in sst.sections]
+        stored.append(sum(section.rows for section in sections if section.table_id == deleted))
+    assert stored == [0, 9, 18]
+
+
 NULL_KEY = [(1, 1, 1, "a"), (None, 1, 2, "b"), (3, None, 3, "c"), (4, 1, 4, "d")]
 
 
