@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests except the deep ones. Each lane is a folder of tests/ (see tests/support/lanes.py) and a pytest of its own.
 # `scripts/test.sh unit airflow` runs these lanes, one after the other. Without arguments, spark and then
-# airflow run beside unit and then processes. `spark` is two processes with a JVM each, which share the test files.
+# processes and airflow run beside unit. `spark` is two processes with a JVM each, which share the test files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,8 +51,8 @@ turn() { # lanes, one after the other
 }
 
 if [ $# = 0 ]; then
-    turn spark airflow & beside=$!
-    turn unit processes
+    turn spark processes airflow & beside=$!
+    turn unit
     wait $beside
     set -- spark unit processes airflow
     python -m scripts.deep_run report
