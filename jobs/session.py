@@ -85,10 +85,8 @@ log = logging.getLogger(__name__)
 __all__ = ["Answer", "Session", "TwoThreadsError", "widen_columns"]
 
 
-class TwoThreadsError(InputError):
+class TwoThreadsError(InputError, hides_row_values=True):
     """Two threads called a session at the same time."""
-
-    hides_row_values = True
 
     def __str__(self) -> str:
         return (

@@ -33,12 +33,15 @@ class TussockError(Exception):
     """
 
     hides_row_values: ClassVar[bool] = False
-    """Whether the text contains no value of a row, or omits it from readers who may not see rows."""
+    """Whether the text contains no value of a row, or omits it from readers who may not see rows. Set in the head of
+    a class: `class LostRaceError(MustStopError, hides_row_values=True)`."""
 
     _facts: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, hides_row_values: bool | None = None) -> None:
         super().__init_subclass__()
+        if hides_row_values is not None:
+            cls.hides_row_values = hides_row_values
         own = (name for name in cls.__annotations__ if name not in cls._facts)
         cls._facts = () if "__init__" in vars(cls) else (*cls._facts, *own)
 

@@ -161,10 +161,8 @@ def _format_utc(micros: int) -> str:
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class IntervalsNotRunError(InputError):
+class IntervalsNotRunError(InputError, hides_row_values=True):
     """An epoch would move now() over intervals that have not run."""
-
-    hides_row_values = True  # its text has none
 
     def __init__(self, start: int, end: int, at: int, views: tuple[str, ...], interval: tuple[str, ...]) -> None:
         super().__init__(start, end, at, tuple(views), tuple(interval))

@@ -48,10 +48,8 @@ def _kind_of(error: InputError | SourceAwayError) -> str:
             return type(error).__name__
 
 
-class HeldSourcesError(InputError):
+class HeldSourcesError(InputError, hides_row_values=True):
     """New input of failing sources was not taken. Everything else was. `reasons` is by source."""
-
-    hides_row_values = True
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))

@@ -118,10 +118,8 @@ class RelationExistsError(InputError):
         )
 
 
-class RelationInUseError(InputError):
+class RelationInUseError(InputError, hides_row_values=True):
     """Other relations read the relation to drop."""
-
-    hides_row_values = True
 
     name: str
     kind: str

@@ -16,10 +16,8 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 
 
-class FedTableError(InputError):
+class FedTableError(InputError, hides_row_values=True):
     """A statement would write or change a table that a source feeds. `holds`: the rows of the table."""
-
-    hides_row_values = True
 
     name: str
     source: str

@@ -36,10 +36,8 @@ class SchemaExistsError(InputError):
         )
 
 
-class SchemaNotEmptyError(InputError):
+class SchemaNotEmptyError(InputError, hides_row_values=True):
     """A schema to drop has relations."""
-
-    hides_row_values = True
 
     name: str
     statements: tuple[str, ...]  # that drop its relations

@@ -13,10 +13,8 @@ _OTHERS = {
 }
 
 
-class NoDeltaReleaseError(InputError):
+class NoDeltaReleaseError(InputError, hides_row_values=True):
     """No release of Delta Lake is known for the installed release of Spark."""
-
-    hides_row_values = True
 
     spark: str
     known: tuple[str, ...]

@@ -13,10 +13,8 @@ from tussock.jobs.sources.keyed import delete_limit_of
 from tussock.jobs.wire.epoch_task import FragmentReport
 
 
-class DeleteLimitError(SourceFileError):
+class DeleteLimitError(SourceFileError, hides_row_values=True):
     """A delivery lacks more of the present keys than `delete_limit` allows."""
-
-    hides_row_values = True
 
     source: str
     limit: int  # percent

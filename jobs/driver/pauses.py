@@ -28,10 +28,8 @@ class PausedByRun:
     over: tuple[str, ...] = ()
 
 
-class PausedViewsError(InputError):
+class PausedViewsError(InputError, hides_row_values=True):
     """Views were paused because their rows raise. Everything else was taken in. `reasons` is by view."""
-
-    hides_row_values = True
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))

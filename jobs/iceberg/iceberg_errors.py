@@ -79,10 +79,8 @@ class IcebergMetadataError(InputError):
         )
 
 
-class UnsupportedIcebergFeatureError(InputError):
+class UnsupportedIcebergFeatureError(InputError, hides_row_values=True):
     """A table uses a feature that this reader does not support."""
-
-    hides_row_values = True
 
     table: str
     feature: str

@@ -43,10 +43,8 @@ _ROWS_AT_ONCE = 2_000_000  # of a first load, before they become an SST
 _ALIKE = 4  # an SST of at most this times the bytes of the newer ones is merged with them
 
 
-class LostRowError(DamagedError):
+class LostRowError(DamagedError, hides_row_values=True):
     """A published table has rows that its locator cannot find: it describes another state of the table."""
-
-    hides_row_values = True
 
     place: str
     rows: int

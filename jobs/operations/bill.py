@@ -12,10 +12,8 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 
-class OverLimitError(InputError):
+class OverLimitError(InputError, hides_row_values=True):
     """A deployment costs more than `[limits]` of pipeline.toml allows."""
-
-    hides_row_values = True
 
     pipeline: str
     file: str

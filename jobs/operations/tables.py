@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from tussock.jobs.sinks.check import TableCheck
 
 
-class UnknownSinkError(InputError):
+class UnknownSinkError(InputError, hides_row_values=True):
     """No sink of the pipeline has this name."""
-
-    hides_row_values = True
 
     name: str
     known: tuple[str, ...]

@@ -55,10 +55,8 @@ class MissingFilesError(InputError):
         return "\n".join([*(str(one) for one in self.missing), *dict.fromkeys(one.do for one in self.missing)])
 
 
-class UnknownArrivalError(InputError):
+class UnknownArrivalError(InputError, hides_row_values=True):
     """A table [arrival.NAME] of pipeline.toml names no source of files."""
-
-    hides_row_values = True
 
     source: str
     known: tuple[str, ...]

@@ -145,10 +145,8 @@ def check_suites(
         return _check(spark, meta, pipeline, version, epoch, request)
 
 
-class NoSuiteError(InputError):
+class NoSuiteError(InputError, hides_row_values=True):
     """A pipeline has no suites, or none for a view."""
-
-    hides_row_values = True
 
     pipeline: str
     view: str

@@ -164,13 +164,11 @@ class QualityRecord(msgspec.Struct, frozen=True):
         return QualityVerdict.PASSED if self.passed else QualityVerdict.FAILED
 
 
-class QualityCheckError(InputError):
+class QualityCheckError(InputError, hides_row_values=True):
     """Rows of a committed epoch violate a suite; the epoch is not published.
 
     `published`: the epoch that readers see. It can be this one, if it was published before the quality check judged it.
     """
-
-    hides_row_values = True
 
     record: QualityRecord
     published: int = 0
@@ -187,10 +185,8 @@ class QualityCheckError(InputError):
         return "\n".join([first, *failure_lines(record), *remedies(record.views)])
 
 
-class HeldViewsError(InputError):
+class HeldViewsError(InputError, hides_row_values=True):
     """Suites failed and their views are held back; everything else is published."""
-
-    hides_row_values = True
 
     record: QualityRecord
 
@@ -227,10 +223,8 @@ def subject_of(name: str) -> str:
     return name if is_source(name) else f"assertion {name}"
 
 
-class MissingRecordError(InputError):
+class MissingRecordError(InputError, hides_row_values=True):
     """The quality check has not run on an epoch."""
-
-    hides_row_values = True
 
     epoch: int
 

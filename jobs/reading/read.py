@@ -85,10 +85,8 @@ class WaitingChangesWarning(UserWarning):
     """A view is read as of the last committed epoch, and waiting statements will change it."""
 
 
-class NeverPassedError(InputError):
+class NeverPassedError(InputError, hides_row_values=True):
     """A view has no visible rows, because its quality suite has always failed."""
-
-    hides_row_values = True
 
     name: str
     epoch: int

@@ -49,10 +49,8 @@ _UNHASHED = re.compile(r"\b(map<|variant\b)")  # types that Spark does not parti
 CHANGE = "_change_type"  # the column of changes with "insert" or "delete"; Delta's name for it
 
 
-class NoStoredRowsError(InputError):
+class NoStoredRowsError(InputError, hides_row_values=True):
     """A source, plain view or function was read as if it were a table."""
-
-    hides_row_values = True
 
     name: str
     kind: str = RelationKind.SOURCE

@@ -12,10 +12,8 @@ from tussock.statestore.meta.store import MetaStore
 VARIABLE = "TUSSOCK_BRANCH"
 
 
-class ParentGoneError(InputError):
+class ParentGoneError(InputError, hides_row_values=True):
     """The store of a branch does not exist at its address."""
-
-    hides_row_values = True
 
     branch: str
     store: str

@@ -22,10 +22,8 @@ SAME_EVERYWHERE = ("name", "env")
 """Keys of the top level that an environment cannot change."""
 
 
-class UnknownEnvironmentError(InputError):
+class UnknownEnvironmentError(InputError, hides_row_values=True):
     """The chosen environment is not in the pipeline's file."""
-
-    hides_row_values = True
 
     file: str
     name: str

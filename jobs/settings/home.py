@@ -56,10 +56,8 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.address == place.address or (place.mark != "" and self.mark == place.mark)
 
 
-class CopiedStoreError(InputError):
+class CopiedStoreError(InputError, hides_row_values=True):
     """A store that is not at its recorded place tried to write outside of itself."""
-
-    hides_row_values = True
 
     uri: str
     recorded: str
@@ -76,10 +74,8 @@ class CopiedStoreError(InputError):
         )
 
 
-class BranchWritesOutsideError(InputError):
+class BranchWritesOutsideError(InputError, hides_row_values=True):
     """A branch tried to write outside of itself."""
-
-    hides_row_values = True
 
     branch: str
 

@@ -216,10 +216,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 _Class = TypeVar("_Class", NotifierSettings, WatchSettings)
 
 
-class UnknownPipelineError(InputError):
+class UnknownPipelineError(InputError, hides_row_values=True):
     """No folder with this name contains a pipeline.toml."""
-
-    hides_row_values = True
 
     name: str
     folder: str

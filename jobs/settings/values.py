@@ -30,10 +30,8 @@ _KINDS = {
 _PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's messages
 
 
-class PipelineError(InputError):
+class PipelineError(InputError, hides_row_values=True):
     """A pipeline's definition is invalid."""
-
-    hides_row_values = True
 
     file: str
     key: str

@@ -61,10 +61,8 @@ class ForeignFileError(InputError):
         )
 
 
-class NoDagFolderError(InputError):
+class NoDagFolderError(InputError, hides_row_values=True):
     """The folder for the files does not exist."""
-
-    hides_row_values = True
 
     folder: str
 

@@ -113,10 +113,8 @@ def _print_report(report: "ImportReport", chosen: argparse.Namespace) -> None:
     say(f"Next: `tussock apply {name}`, then `tussock epoch --pipeline {name}`")
 
 
-class BadSourceError(InputError):
+class BadSourceError(InputError, hides_row_values=True):
     """An option `--source` is not a name and a path."""
-
-    hides_row_values = True
 
     text: str
 

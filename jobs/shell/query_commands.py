@@ -43,10 +43,8 @@ class UndrawnQueryError(InputError):
         return "--svg draws views of the store, not a SELECT. Create the view first, or omit --svg to print the plan."
 
 
-class UnfilteredChangesError(InputError):
+class UnfilteredChangesError(InputError, hides_row_values=True):
     """A condition was given for the changes since an epoch."""
-
-    hides_row_values = True
 
     def __str__(self) -> str:
         return (
@@ -55,10 +53,8 @@ class UnfilteredChangesError(InputError):
         )
 
 
-class PublishedOptionsError(InputError):
+class PublishedOptionsError(InputError, hides_row_values=True):
     """A condition, or changes since an epoch, were requested from a copy of a view."""
-
-    hides_row_values = True
 
     def __str__(self) -> str:
         return "--published reads all rows of a copy. Omit --where and --since, or omit --published to read the store."

@@ -223,10 +223,8 @@ class ForeignTableError(InputError):
         )
 
 
-class UnreadableSinkError(InputError):
+class UnreadableSinkError(InputError, hides_row_values=True):
     """A sink of this kind has no rows that could be read back."""
-
-    hides_row_values = True
 
     sink: str
     kind: str
@@ -238,10 +236,8 @@ class UnreadableSinkError(InputError):
         )
 
 
-class UnpublishableColumnError(InputError):
+class UnpublishableColumnError(InputError, hides_row_values=True):
     """The sink's kind of table does not support a column."""
-
-    hides_row_values = True
 
     relation: str
     column: str
@@ -254,10 +250,8 @@ class UnpublishableColumnError(InputError):
         )
 
 
-class UnpublishableNameError(InputError):
+class UnpublishableNameError(InputError, hides_row_values=True):
     """The sink cannot represent the name of a relation."""
-
-    hides_row_values = True
 
     relation: str
     reason: str

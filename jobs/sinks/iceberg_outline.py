@@ -51,10 +51,8 @@ _SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
 }
 
 
-class BadTableLayoutError(InputError):
+class BadTableLayoutError(InputError, hides_row_values=True):
     """A column of `partition_by` or `sort_by` is not valid for the relation."""
-
-    hides_row_values = True
 
     setting: str
     relation: str

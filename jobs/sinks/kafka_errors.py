@@ -37,10 +37,8 @@ class BrokersDeniedError(InputError):
         )
 
 
-class KeylessTopicError(InputError):
+class KeylessTopicError(InputError, hides_row_values=True):
     """A relation without a visible key cannot be published as upserts."""
-
-    hides_row_values = True
 
     relation: str
 
@@ -74,10 +72,8 @@ class BrokersRefusedError(InputError):
         )
 
 
-class LongTransactionError(InputError):
+class LongTransactionError(InputError, hides_row_values=True):
     """The brokers ended a transaction that lasted too long, such as that of a first load. `limit_ms`: its time."""
-
-    hides_row_values = True
 
     place: str
     limit_ms: int

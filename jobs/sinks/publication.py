@@ -92,10 +92,8 @@ class TablesNotPublishedError(InputError):
         return "\n  ".join(filter(None, (failed, *lines, reasons.ending)))
 
 
-class UnknownPublishedError(InputError):
+class UnknownPublishedError(InputError, hides_row_values=True):
     """`[publish]` names a relation that does not exist."""
-
-    hides_row_values = True
 
     name: str
     existing: tuple[str, ...]
@@ -109,10 +107,8 @@ class UnknownPublishedError(InputError):
         )
 
 
-class NotPublishedError(InputError):
+class NotPublishedError(InputError, hides_row_values=True):
     """An epoch to publish is not yet visible to the store's readers."""
-
-    hides_row_values = True
 
     epoch: int
     published: int

@@ -81,7 +81,7 @@ from tussock.jobs.sources.listing import (
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import files_between, next_portion, pieces_between_cuts
+from tussock.jobs.sources.snapshot_cuts import cut_fields, files_between, next_portion, pieces_between_cuts
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -240,7 +240,7 @@ class DeltaTables(ChangingRows):
         )
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in TAKEN_VERSIONS.read_all(taken))
+        return tuple(Item(f"{t.place} version {t.version}", t.size) for t in TAKEN_VERSIONS.read_all(taken))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_versions(versions_of(document)),)
@@ -274,9 +274,8 @@ class DeltaTables(ChangingRows):
         if pins.read is None:
             return None
         pinned = versions_of(pins.read)
-        return TAKEN_VERSIONS.seal_record(
-            schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, pinned.end), epoch
-        )
+        taken = DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes, **cut_fields(pinned.end))
+        return TAKEN_VERSIONS.seal_records(schema, [taken], epoch)
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ

@@ -17,10 +17,8 @@ class MissingDeltaTableError(InputError):
         )
 
 
-class DeltaTableReplacedError(InputError):
+class DeltaTableReplacedError(InputError, hides_row_values=True):
     """Another table has replaced the one that a source reads."""
-
-    hides_row_values = True
 
     source: str
     place: str
@@ -52,10 +50,8 @@ class DeltaHistoryGoneError(InputError):
         )
 
 
-class DeltaSchemaChangedError(InputError):
+class DeltaSchemaChangedError(InputError, hides_row_values=True):
     """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
-
-    hides_row_values = True
 
     source: str
     place: str
@@ -71,10 +67,8 @@ class DeltaSchemaChangedError(InputError):
         )
 
 
-class UnsupportedDeltaFeatureError(InputError):
+class UnsupportedDeltaFeatureError(InputError, hides_row_values=True):
     """The table uses a feature that readers must support, and this reader does not."""
-
-    hides_row_values = True
 
     source: str
     place: str

@@ -7,46 +7,17 @@ The table is a singleton: only the driver reads and writes it. The next epoch co
 with the rest of it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
-
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut, cut_of
+from tussock.jobs.sources.snapshot_cuts import PartTaken
 from tussock.jobs.sources.taken_rows import TakenLog
 
-_COLUMNS = (
-    ("version", "bigint"),
-    ("place", "string"),
-    ("table", "string"),
-    ("size", "bigint"),
-    ("epoch", "bigint"),
-    ("files", "bigint"),
-    ("rows", "bigint"),
-    ("records", "bigint"),
-    ("nbytes", "bigint"),
-)
 
-
-@dataclass(frozen=True, slots=True)
-class DeltaTaken:
-    """The last version that an epoch took. `end`: of the rows taken so far, if later epochs take more of them."""
+class DeltaTaken(PartTaken, frozen=True):
+    """The last version that an epoch took."""
 
     version: int
     place: str
     table: str
-    nbytes: int
-    end: SnapshotCut | None = None
+    size: int
 
 
-def _decode(row: dict[str, Any]) -> DeltaTaken:
-    return DeltaTaken(row["version"], row["place"], row["table"], row["size"], cut_of(row))
-
-
-def _encode(taken: DeltaTaken, epoch: int) -> Sequence[object]:
-    end = msgspec.structs.astuple(taken.end or SnapshotCut())
-    return (taken.version, taken.place, taken.table, taken.nbytes, epoch, *end)
-
-
-TAKEN_VERSIONS = TakenLog(_COLUMNS, _decode, _encode)
+TAKEN_VERSIONS = TakenLog(DeltaTaken, epoch_at=4)

@@ -69,14 +69,12 @@ class BadPathError(InputError):
         )
 
 
-class BadFileNameError(InputError):
+class BadFileNameError(InputError, hides_row_values=True):
     """A file name is not UTF-8.
 
     Args:
         shown: the path; bytes that are not UTF-8 are written as `\\xe9`.
     """
-
-    hides_row_values = True
 
     shown: str
 
@@ -112,10 +110,8 @@ class MissingPathError(InputError):
         )
 
 
-class NoFilesError(InputError):
+class NoFilesError(InputError, hides_row_values=True):
     """A source declares no columns, and no file exists to infer them from."""
-
-    hides_row_values = True
 
     name: str
     path: str
@@ -150,10 +146,8 @@ class PartitionFoldersError(InputError):
         )
 
 
-class UndeclaredColumnsError(InputError):
+class UndeclaredColumnsError(InputError, hides_row_values=True):
     """A source of a text format without declared columns."""
-
-    hides_row_values = True
 
     name: str
     format: str
@@ -165,10 +159,8 @@ class UndeclaredColumnsError(InputError):
         )
 
 
-class TextColumnsError(InputError):
+class TextColumnsError(InputError, hides_row_values=True):
     """A text source declares columns other than one string."""
-
-    hides_row_values = True
 
     name: str
     columns: str
@@ -192,15 +184,13 @@ class MissingOptionError(InputError):
         return f"source {self.source!r}: OPTIONS lacks {self.option}: {self.expected}."
 
 
-class ChangedFileError(SourceFileError):
+class ChangedFileError(SourceFileError, hides_row_values=True):
     """A file differs from its recorded size and ETag.
 
     Args:
         taken: True if an earlier epoch has taken the file; False if a barrier has pinned it.
         kept_by: the source that kept the taken content; empty if none did.
     """
-
-    hides_row_values = True
 
     path: str
     recorded: str
@@ -244,10 +234,8 @@ class LostCopyError(SourceFileError):
         )
 
 
-class BadTableKeyError(InputError):
+class BadTableKeyError(InputError, hides_row_values=True):
     """The option `key` names a column that cannot be part of a key."""
-
-    hides_row_values = True
 
     source: str
     column: str
@@ -327,10 +315,8 @@ class OnlySparkReadsError(InputError):
         )
 
 
-class LegacyZoneError(SourceFileError):
+class LegacyZoneError(SourceFileError, hides_row_values=True):
     """A file has times in Spark's legacy calendar without their zone, and Spark's Java has another one."""
-
-    hides_row_values = True
 
     source: str
     path: str
@@ -347,10 +333,8 @@ class LegacyZoneError(SourceFileError):
         )
 
 
-class SchemaMismatchError(SourceFileError):
+class SchemaMismatchError(SourceFileError, hides_row_values=True):
     """A file lacks a column, or has it in a type that cannot be read as the declared type."""
-
-    hides_row_values = True
 
     path: str
     column: str
@@ -423,7 +407,7 @@ class TooFineTimeError(SourceFileError):
         )
 
 
-class FileTooLargeError(InputError):
+class FileTooLargeError(InputError, hides_row_values=True):
     """A file cannot be divided so that an epoch reads at most `max_bytes`.
 
     Args:
@@ -434,8 +418,6 @@ class FileTooLargeError(InputError):
         least: bytes of the largest part that cannot be divided.
         of_table: whether it is a file of a table in a lake, without which the table cannot be read.
     """
-
-    hides_row_values = True
 
     path: str
     size: int
@@ -519,10 +501,8 @@ class NeedsHadoopAwsError(InputError):
         )
 
 
-class CredentialInOptionError(InputError):
+class CredentialInOptionError(InputError, hides_row_values=True):
     """An option of a source contains a password, a key or a token. The message omits it."""
-
-    hides_row_values = True
 
     source: str
     option: str

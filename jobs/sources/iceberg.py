@@ -68,7 +68,13 @@ from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.snapshot_cuts import SnapshotCut, SnapshotPortion, next_portion, pieces_between_cuts
+from tussock.jobs.sources.snapshot_cuts import (
+    SnapshotCut,
+    SnapshotPortion,
+    cut_fields,
+    next_portion,
+    pieces_between_cuts,
+)
 from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns, key_objection
 from tussock.statestore.extras import extras_named
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -171,7 +177,7 @@ class IcebergTables(ChangingRows):
         if waiting is None:
             return Pins()
         start, chain = waiting
-        bound_before = None if before is None else before.columns
+        bound_before = None if before is None else before.bound_columns
         key = () if start is None else _key_of(source, bound_before)
         files = TableFiles(table, _place_of(source), frozenset(key))
         if start is None:
@@ -218,7 +224,7 @@ class IcebergTables(ChangingRows):
         return (item_of_snapshots(PinnedSnapshots(name, uuid, 0, last.snapshot_id, nbytes, BoundColumns({}), after)),)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.nbytes) for t in TAKEN_SNAPSHOTS.read_all(taken))
+        return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.size) for t in TAKEN_SNAPSHOTS.read_all(taken))
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (item_of_snapshots(snapshots_of(document)),)
@@ -260,8 +266,9 @@ class IcebergTables(ChangingRows):
         if pins.read is None:
             return None
         of = snapshots_of(pins.read)
-        taken = IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes, of.end)
-        return TAKEN_SNAPSHOTS.seal_record(schema, taken, epoch)
+        columns, cut = msgspec.json.encode(of.columns).decode(), cut_fields(of.end)
+        taken = IcebergTaken(of.number, of.last, of.place, of.table, columns, of.nbytes, **cut)
+        return TAKEN_SNAPSHOTS.seal_records(schema, [taken], epoch)
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
@@ -269,7 +276,7 @@ class IcebergTables(ChangingRows):
         """Return the taken rows of the last taken snapshot, by time travel."""
         if (last := TAKEN_SNAPSHOTS.read_newest(taken)) is None:
             return None
-        whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns, end=last.end)
+        whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.bound_columns, end=last.end)
         return msgspec.Raw(msgspec.json.encode(whole))
 
     # --- the table ----------------------------------------------------------------------------------------------------

@@ -4,10 +4,8 @@ from tussock.jobs.sources.errors import anew_with_present_columns, only_anew
 from tussock.statestore.errors import InputError
 
 
-class MissingBranchError(InputError):
+class MissingBranchError(InputError, hides_row_values=True):
     """The table has no branch of the name that a source reads."""
-
-    hides_row_values = True
 
     source: str
     table: str
@@ -39,10 +37,8 @@ class IcebergHistoryGoneError(InputError):
         )
 
 
-class IcebergTableReplacedError(InputError):
+class IcebergTableReplacedError(InputError, hides_row_values=True):
     """Another table has replaced the one that a source reads."""
-
-    hides_row_values = True
 
     source: str
     table: str
@@ -57,10 +53,8 @@ class IcebergTableReplacedError(InputError):
         )
 
 
-class IcebergRolledBackError(InputError):
+class IcebergRolledBackError(InputError, hides_row_values=True):
     """The current snapshot does not descend from the one that a source has taken."""
-
-    hides_row_values = True
 
     source: str
     table: str
@@ -77,10 +71,8 @@ class IcebergRolledBackError(InputError):
         )
 
 
-class IcebergSchemaChangedError(InputError):
+class IcebergSchemaChangedError(InputError, hides_row_values=True):
     """The table lacks a declared column, or has it in a type that cannot be read as the declared type."""
-
-    hides_row_values = True
 
     source: str
     table: str

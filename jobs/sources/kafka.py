@@ -57,7 +57,7 @@ from tussock.jobs.sources.kafka_errors import (
     LostOffsetsError,
     MissingOffsetsError,
 )
-from tussock.jobs.sources.kafka_taken import TAKEN_COLUMNS, Offsets, taken_offsets, taken_rows
+from tussock.jobs.sources.kafka_taken import TAKEN_OFFSETS, Offsets
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack_row_ids, position_of
@@ -112,7 +112,7 @@ _pinned = decoder_of(tuple[PinnedOffsets, ...])
 class KafkaTopics(UnchangingInput):
     """Kafka topics, read by Spark."""
 
-    taken_columns = TAKEN_COLUMNS
+    taken_columns = TAKEN_OFFSETS.columns
     login: ClassVar[str] = (
         "Write ${env:NAME} for a variable of the environment, ${file:/path/to.properties:key} for a key of a "
         "properties file, or ${directory:/path:file} for a file. The driver and the executors need it"
@@ -184,7 +184,7 @@ class KafkaTopics(UnchangingInput):
             )
         if request.only_skipped and not request.skip:
             return Pins()
-        before, now = taken_offsets(taken), partitions_now(source, again=bool(request.skip))
+        before, now = TAKEN_OFFSETS.read_all(taken), partitions_now(source, again=bool(request.skip))
         _require_every_record(source, now)
         unread = [p for name in request.skip if (p := _skip_partition(before, now, name)) is not None]
         if request.only_skipped:
@@ -197,11 +197,13 @@ class KafkaTopics(UnchangingInput):
     ) -> tuple[Item, ...]:
         now = partitions_now(source)
         _require_every_record(source, now)
-        return tuple(_item_of(p) for p in _waiting_ranges(source, taken_offsets(taken), now) if p.nbytes)
+        return tuple(_item_of(p) for p in _waiting_ranges(source, TAKEN_OFFSETS.read_all(taken), now) if p.nbytes)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(
-            Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
+            Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0)
+            for o in TAKEN_OFFSETS.read_all(taken)
+            if o.next > o.first
         )
 
     def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
@@ -290,12 +292,13 @@ class KafkaTopics(UnchangingInput):
             (*_decode_document(pins.read), *_decode_document(pins.unread)), key=lambda p: p.offsets.next
         ):
             offsets_by_number[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
-        return taken_rows(schema, list(offsets_by_number.values()), epoch) if offsets_by_number else None
+        ordered = [offsets_by_number[number] for number in sorted(offsets_by_number)]
+        return TAKEN_OFFSETS.seal_records(schema, ordered, epoch) if ordered else None
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        ranges = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
+        ranges = [PinnedOffsets(o, o.first, 0) for o in TAKEN_OFFSETS.read_all(taken) if o.next > o.first]
         return _encode_document(ranges) if ranges else None
 
 

@@ -28,14 +28,12 @@ class MissingTopicError(InputError):
         )
 
 
-class LostOffsetsError(SourceFileError):
+class LostOffsetsError(SourceFileError, hides_row_values=True):
     """A range of records has been removed from a topic before it was read.
 
     Args:
         path: `topic-partition`.
     """
-
-    hides_row_values = True
 
     path: str
     finding: str
@@ -49,10 +47,8 @@ class LostOffsetsError(SourceFileError):
         )
 
 
-class CompactedTopicError(InputError):
+class CompactedTopicError(InputError, hides_row_values=True):
     """A topic has the cleanup.policy compact. The broker removes a record once a later one has the same key."""
-
-    hides_row_values = True
 
     source: str
     topic: str
@@ -74,14 +70,12 @@ class CompactedTopicError(InputError):
         )
 
 
-class MissingOffsetsError(SourceFileError):
+class MissingOffsetsError(SourceFileError, hides_row_values=True):
     """Some offsets inside a pinned range have no record.
 
     Args:
         path: `topic-partition`.
     """
-
-    hides_row_values = True
 
     source: str
     path: str
@@ -95,14 +89,12 @@ class MissingOffsetsError(SourceFileError):
         )
 
 
-class EmptyRangeError(SourceFileError):
+class EmptyRangeError(SourceFileError, hides_row_values=True):
     """A task of Spark found no record in its part of the pinned offsets.
 
     Args:
         ranges: the pinned offsets. The task does not know which of them were its part.
     """
-
-    hides_row_values = True
 
     source: str
     ranges: str
@@ -167,10 +159,8 @@ class KafkaNeedsSparkError(InputError):
         )
 
 
-class BadKafkaColumnError(InputError):
+class BadKafkaColumnError(InputError, hides_row_values=True):
     """A source declares a column that Kafka records do not have."""
-
-    hides_row_values = True
 
     source: str
     column: str

@@ -244,10 +244,10 @@ class OtherStores(ChangingRows):
         if pins.read is None:
             return None
         of = _epochs_of(pins.read)
-        return TAKEN_EPOCHS.seal_record(schema, EpochTaken(of.last, of.home, of.id, of.place, of.nbytes), epoch)
+        return TAKEN_EPOCHS.seal_records(schema, [EpochTaken(of.last, of.home, of.id, of.place, of.nbytes)], epoch)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f"{t.place} epoch {t.last}", t.nbytes) for t in TAKEN_EPOCHS.read_all(taken))
+        return tuple(Item(f"{t.place} epoch {t.last}", t.size) for t in TAKEN_EPOCHS.read_all(taken))
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ

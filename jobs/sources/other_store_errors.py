@@ -4,10 +4,8 @@ from tussock.jobs.sources.errors import only_anew, with_other_columns
 from tussock.statestore.errors import InputError, did_you_mean
 
 
-class NoOtherStoreError(InputError):
+class NoOtherStoreError(InputError, hides_row_values=True):
     """The option `store` of a source is the address of no store."""
-
-    hides_row_values = True
 
     source: str
     store: str
@@ -19,10 +17,8 @@ class NoOtherStoreError(InputError):
         )
 
 
-class OwnStoreError(InputError):
+class OwnStoreError(InputError, hides_row_values=True):
     """A source would read the store that contains it."""
-
-    hides_row_values = True
 
     source: str
     store: str
@@ -35,10 +31,8 @@ class OwnStoreError(InputError):
         )
 
 
-class NoPublishedRelationError(InputError):
+class NoPublishedRelationError(InputError, hides_row_values=True):
     """The other store has published no rows of this relation."""
-
-    hides_row_values = True
 
     source: str
     store: str
@@ -53,10 +47,8 @@ class NoPublishedRelationError(InputError):
         )
 
 
-class OtherStoreReplacedError(InputError):
+class OtherStoreReplacedError(InputError, hides_row_values=True):
     """The store at the address does not continue the epochs that the source has read."""
-
-    hides_row_values = True
 
     source: str
     store: str
@@ -89,10 +81,8 @@ class OtherEpochExpiredError(InputError):
         )
 
 
-class OtherColumnsChangedError(InputError):
+class OtherColumnsChangedError(InputError, hides_row_values=True):
     """The relation lacks a declared column, or has it with another type."""
-
-    hides_row_values = True
 
     source: str
     store: str
@@ -109,10 +99,8 @@ class OtherColumnsChangedError(InputError):
         )
 
 
-class BadOtherKeyError(InputError):
+class BadOtherKeyError(InputError, hides_row_values=True):
     """The option `key` names columns that do not identify the rows of the relation."""
-
-    hides_row_values = True
 
     source: str
     key: str

@@ -6,24 +6,12 @@
 The table is a singleton: only the driver reads and writes it. The next epoch continues after the largest `last`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import msgspec
 
 from tussock.jobs.sources.taken_rows import TakenLog
 
-_COLUMNS = (
-    ("last", "bigint"),
-    ("home", "string"),
-    ("relation", "bigint"),
-    ("place", "string"),
-    ("size", "bigint"),
-    ("epoch", "bigint"),
-)
 
-
-@dataclass(frozen=True, slots=True)
-class EpochTaken:
+class EpochTaken(msgspec.Struct, frozen=True):
     """The last epoch of another store that an epoch took.
 
     Args:
@@ -36,15 +24,7 @@ class EpochTaken:
     home: str
     relation: int
     place: str
-    nbytes: int
+    size: int
 
 
-def _decode(row: dict[str, Any]) -> EpochTaken:
-    return EpochTaken(row["last"], row["home"], row["relation"], row["place"], row["size"])
-
-
-def _encode(taken: EpochTaken, epoch: int) -> Sequence[object]:
-    return (taken.last, taken.home, taken.relation, taken.place, taken.nbytes, epoch)
-
-
-TAKEN_EPOCHS = TakenLog(_COLUMNS, _decode, _encode)
+TAKEN_EPOCHS = TakenLog(EpochTaken, epoch_at=5)

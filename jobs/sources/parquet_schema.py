@@ -64,10 +64,8 @@ class UnreadableSchemaError(DamagedError):
         )
 
 
-class UnsupportedFileTypeError(InputError):
+class UnsupportedFileTypeError(InputError, hides_row_values=True):
     """The input has no column of a supported type."""
-
-    hides_row_values = True
 
     def __init__(self, source: str, fields: Sequence[Field]) -> None:
         super().__init__(source, tuple(fields))

@@ -81,7 +81,7 @@ from tussock.jobs.sources.postgres_slot import (
     table_of,
     table_text,
 )
-from tussock.jobs.sources.postgres_taken import TAKEN_COLUMNS, Position, taken_position, taken_rows
+from tussock.jobs.sources.postgres_taken import TAKEN_POSITION, Position
 from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.run_ends import end_of
@@ -165,7 +165,7 @@ class LogEngine(EngineAlone):
 class PostgresTables(UnchangingInput):
     """Tables of Postgres, read from its log."""
 
-    taken_columns = TAKEN_COLUMNS
+    taken_columns = TAKEN_POSITION.columns
     login: ClassVar[str] = REFERENCES_LOGIN
     engine: EngineReader | None = LogEngine()
 
@@ -211,10 +211,12 @@ class PostgresTables(UnchangingInput):
         if request.restated is not None:
             if request.restated.items:
                 raise CannotRestateError(source.name, "a table has no files: restate it with --all")
-            return _pin_again(source, taken_position(taken), keeper)
+            return _pin_again(source, TAKEN_POSITION.read_newest(taken), keeper)
         place = place_of(source)
         if place not in request.shared:
-            members = [_Member(other, taken_position(table)) for other, table in _members(source, taken, request)]
+            members = [
+                _Member(other, TAKEN_POSITION.read_newest(table)) for other, table in _members(source, taken, request)
+            ]
             try:
                 request.shared[place] = _pin_slot(members, keeper)
             except (TussockError, _FailedMembers) as err:  # the others are held too, without another attempt
@@ -229,7 +231,7 @@ class PostgresTables(UnchangingInput):
         return (Item(f"log of slot {source.options[SLOT]}", lag.lag_bytes),) if lag.lag_bytes else ()
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        position = taken_position(taken)
+        position = TAKEN_POSITION.read_newest(taken)
         return () if position is None else (_item_of(PinnedLog(position)),)
 
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
@@ -273,7 +275,9 @@ class PostgresTables(UnchangingInput):
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         document = pins.read if pins.read is not None else pins.unread
-        return None if document is None else taken_rows(schema, _pinned.decode(document).position, epoch)
+        if document is None:
+            return None
+        return TAKEN_POSITION.seal_records(schema, [_pinned.decode(document).position], epoch)
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
@@ -287,7 +291,7 @@ def _of_files(source: CreateSource) -> CreateSource:
 
 def slot_lag(source: CreateSource, taken: StorageTable | None) -> SlotLag:
     """Return how far a source is behind, and the state of its slot. Raises as `pin`."""
-    position = taken_position(taken)
+    position = TAKEN_POSITION.read_newest(taken)
     with open_database(source, timeout_s=3) as database:
         state, (end, _) = database.read_slot(), database.log_position()
     begin = position.lsn if position is not None else end if state is None else state.confirmed
@@ -304,7 +308,7 @@ def release_slots(sources: Sequence[tuple[CreateSource, StorageTable | None]]) -
     """
     by_place: dict[SlotPlace, list[_Member]] = {}
     for source, taken in sources:
-        by_place.setdefault(place_of(source), []).append(_Member(source, taken_position(taken)))
+        by_place.setdefault(place_of(source), []).append(_Member(source, TAKEN_POSITION.read_newest(taken)))
     for members in by_place.values():
         if any(member.position is None for member in members):
             continue  # the first snapshot is still to be taken

@@ -94,10 +94,8 @@ class UnreadableTableError(InputError):
         )
 
 
-class LogLevelError(InputError):
+class LogLevelError(InputError, hides_row_values=True):
     """The log of a Postgres server does not contain changes of rows."""
-
-    hides_row_values = True
 
     source: str
     place: str
@@ -110,15 +108,13 @@ class LogLevelError(InputError):
         )
 
 
-class NoIdentityError(InputError):
+class NoIdentityError(InputError, hides_row_values=True):
     """Deletions and updates of a table do not name the key of the source.
 
     Args:
         finding: about the identity of `table`.
         exists: the source has rows, and its changes were logged with this identity.
     """
-
-    hides_row_values = True
 
     source: str
     table: str
@@ -135,14 +131,12 @@ class NoIdentityError(InputError):
         )
 
 
-class UndeclaredTableError(InputError):
+class UndeclaredTableError(InputError, hides_row_values=True):
     """A source of a Postgres table declares no columns or no key.
 
     Args:
         columns: the columns to declare, and the key.
     """
-
-    hides_row_values = True
 
     source: str
     table: str

@@ -11,22 +11,7 @@ their changes. Only the driver reads and writes the table.
 
 import msgspec
 
-from tussock.jobs.sources.taken_rows import read_taken, seal_taken
-from tussock.statestore.decoding import convert_value
-from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.meta.catalog import TableSchema
-from tussock.statestore.table.storage_table import StorageTable
-
-TAKEN_COLUMNS = (
-    ("table", "string"),
-    ("relation", "bigint"),
-    ("lsn", "bigint"),
-    ("epoch", "bigint"),
-    ("number", "bigint"),
-    ("publication", "string"),
-    ("partitions", "string"),
-    ("columns", "string"),
-)
+from tussock.jobs.sources.taken_rows import TakenLog
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -45,13 +30,4 @@ class Position(msgspec.Struct, frozen=True):
     columns: str
 
 
-def taken_position(taken: StorageTable | None) -> Position | None:
-    """Return the position of a source; None if it has taken nothing yet."""
-    rows = read_taken(taken)
-    return convert_value({k: v for k, v in rows[0].items() if k != "epoch"}, Position) if rows else None
-
-
-def taken_rows(schema: TableSchema, position: Position, epoch: int) -> SealedBatch:
-    """Return the row that records a position, ready for ingest. `schema` has the table's id."""
-    values = {**msgspec.structs.asdict(position), "epoch": epoch}
-    return seal_taken(schema, TAKEN_COLUMNS, [[values[name] for name, _ in TAKEN_COLUMNS]])
+TAKEN_POSITION = TakenLog(Position, epoch_at=3)

@@ -5,8 +5,8 @@ The first epochs of a source take the files of one snapshot in the order of thei
 stays the same until its end is taken, then later epochs take the changes since.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -37,9 +37,23 @@ class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, order=True):
 _Piece = TypeVar("_Piece", bound=msgspec.Struct)  # a file of a snapshot, with the rows to read as `rows`
 
 
-def cut_of(row: Mapping[str, Any]) -> SnapshotCut | None:
-    """Return the cut in a row of taken input, by the names of its columns; None for a whole snapshot."""
-    return SnapshotCut(row["files"], row["rows"], row["records"], row["nbytes"]) or None
+class PartTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """What an epoch took of a table, with the SnapshotCut at its end if later epochs take more of the snapshot."""
+
+    files: int = 0
+    rows: int = 0
+    records: int = 0
+    nbytes: int = 0
+
+    @property
+    def end(self) -> SnapshotCut | None:
+        """The end of the rows taken so far; None for a whole snapshot."""
+        return SnapshotCut(self.files, self.rows, self.records, self.nbytes) or None
+
+
+def cut_fields(end: SnapshotCut | None) -> dict[str, int]:
+    """Return the fields of a PartTaken."""
+    return msgspec.structs.asdict(end or SnapshotCut())
 
 
 class SnapshotPortion(msgspec.Struct, frozen=True):

@@ -54,10 +54,8 @@ class MoveVerdict(StrEnum):
     STUCK = "stuck"  # no remedy: no move would improve the balance
 
 
-class UnitsInFileError(InputError):
+class UnitsInFileError(InputError, hides_row_values=True):
     """pipeline.toml sets another number of units."""
-
-    hides_row_values = True
 
     file: str
     units: int
@@ -71,10 +69,8 @@ class UnitsInFileError(InputError):
         )
 
 
-class OtherMappingError(InputError):
+class OtherMappingError(InputError, hides_row_values=True):
     """The mapping in force is not the planned one."""
-
-    hides_row_values = True
 
     planned: int
     current: int

@@ -59,10 +59,8 @@ _SETTINGS = {
 _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b", re.IGNORECASE)
 
 
-class NoMomentError(InputError):
+class NoMomentError(InputError, hides_row_values=True):
     """A view uses now(), and the moment of its epoch is unknown."""
-
-    hides_row_values = True
 
     epoch: int
 

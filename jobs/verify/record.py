@@ -17,10 +17,8 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 LAST = "verify/last.json"
 
 
-class NothingToVerifyError(InputError):
+class NothingToVerifyError(InputError, hides_row_values=True):
     """No epoch is published yet, and none was named."""
-
-    hides_row_values = True
 
     committed: int
     """The newest epoch; 0: none."""

@@ -58,10 +58,8 @@ _NO_ANSWER: tuple[type[Exception], ...] = (*spark_errors(), InputError)
 _UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of these types cannot be sampled here
 
 
-class BadShareError(InputError):
+class BadShareError(InputError, hides_row_values=True):
     """The share of the keys is not a percentage."""
-
-    hides_row_values = True
 
     percent: int
 

@@ -46,10 +46,8 @@ FOLDER = "tests"  # in the folder of a pipeline
 _MOST_READ = 10_000  # rows of each input that `first_test` selects from
 
 
-class NoViewTestsError(InputError):
+class NoViewTestsError(InputError, hides_row_values=True):
     """A pipeline has no tests, or none with a name that contains a text."""
-
-    hides_row_values = True
 
     def __init__(self, pipeline: str, folder: str, selected: str, names: Sequence[str], view: str) -> None:
         """`view`: one without a test, for the remedy."""

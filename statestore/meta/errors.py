@@ -53,10 +53,8 @@ class SettingError(InputError):
         return f"{self.setting} is {self.value}, expected {self.expected}"
 
 
-class NotInitialisedError(InputError):
+class NotInitialisedError(InputError, hides_row_values=True):
     """No store exists at this address."""
-
-    hides_row_values = True
 
     uri: str
 
@@ -64,10 +62,8 @@ class NotInitialisedError(InputError):
         return f"{self.uri} contains no store. Check the address, or create a store with `tussock init`."
 
 
-class AlreadyInitialisedError(InputError):
+class AlreadyInitialisedError(InputError, hides_row_values=True):
     """`init` found an existing store."""
-
-    hides_row_values = True
 
     uri: str
     settings: str
@@ -147,10 +143,8 @@ class BranchExistsError(InputError):
         )
 
 
-class BranchGoneError(InputError):
+class BranchGoneError(InputError, hides_row_values=True):
     """The parent has no open branch of this name."""
-
-    hides_row_values = True
 
     name: str
     others: tuple[str, ...] | None = None  # the open ones; None: unknown

@@ -151,10 +151,8 @@ class BadObjectNameError(InputError):
         )
 
 
-class ShortReadError(DamagedError):
+class ShortReadError(DamagedError, hides_row_values=True):
     """The object ends before the requested bytes: it was truncated, or the caller's index is wrong."""
-
-    hides_row_values = True
 
     uri: str
     name: str

@@ -158,8 +158,7 @@ def _with_parted_values() -> set[str]:
     def is_set(name: str) -> bool:
         if (node := classes.get(name)) is None:
             return False
-        own = [target for line in node.body if isinstance(line, ast.Assign) for target in line.targets]
-        return any(isinstance(target, ast.Name) and target.id == "hides_row_values" for target in own) or any(
+        return any(keyword.arg == "hides_row_values" for keyword in node.keywords) or any(
             isinstance(base, ast.Name) and is_set(base.id) for base in node.bases
         )
 

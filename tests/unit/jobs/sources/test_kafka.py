@@ -36,7 +36,7 @@ from tussock.jobs.sources.kafka_errors import (
     LostOffsetsError,
     MissingTopicError,
 )
-from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows
+from tussock.jobs.sources.kafka_taken import TAKEN_OFFSETS, Offsets
 from tussock.jobs.sources.run_ends import ends_fixed
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.open import open_object_store
@@ -239,13 +239,13 @@ def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
     schema = msgspec.structs.replace(KafkaTopics().taken_schema("s"), table_id=1)
     store = BucketStore(open_object_store(str(tmp_path)))
     first = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 0)]
-    store.ingest(taken_rows(schema, first, 1), 1)
+    store.ingest(TAKEN_OFFSETS.seal_records(schema, first, 1), 1)
     read = msgspec.Raw(msgspec.json.encode([PinnedOffsets(Offsets(0, "t", 0, "A", 9, 12), 3, 0)]))
     batch = READER.taken_rows(schema, Pins(read), 2)
     assert batch is not None
     store.ingest(batch, 2)
     table = StorageTable(schema, store.reader, 2, 1)
-    assert taken_offsets(table) == [Offsets(0, "t", 0, "A", 3, 12), first[1]]
+    assert TAKEN_OFFSETS.read_all(table) == [Offsets(0, "t", 0, "A", 3, 12), first[1]]
     document = READER.taken_document(table)
     assert document is not None
     assert [item.name for item in READER.items(document)] == ["t-0"]
