@@ -68,10 +68,8 @@ class RowMatcher:
             compared: the number of columns that decide whether rows are equal; other columns follow them.
             memory: bytes of rows that stay in memory.
         """
-        self._compared, self._memory = (
-            compared,
-            (memory_limit.limit_share(MEMORY_BYTES, _MEMORY_PART) if memory is None else memory),
-        )
+        self._compared = compared
+        self._memory = memory_limit.limit_share(MEMORY_BYTES, _MEMORY_PART) if memory is None else memory
         self._waiting: list[pa.Table] = []
         self._nbytes = 0
         self._folder: TemporaryFolder | None = None

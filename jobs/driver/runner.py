@@ -209,7 +209,7 @@ class SparkWantedError(TussockError):
         return f"this epoch requires Spark: {self.why or 'only Spark can list a source'}"
 
 
-class RunnerOnDemand:
+class RunnerOnDemand(LevelRunner):
     """Runs levels with a runner that is made for the first epoch, because making it may start Spark."""
 
     def __init__(self, make: Callable[[], LevelRunner], policy: FlushPolicy | None = None) -> None:
@@ -223,17 +223,15 @@ class RunnerOnDemand:
         return self._made is not None
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """See LevelRunner."""
         if self._made is None:
             self._made = self._make()
         return self._made.run(levels)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
-        """See LevelRunner."""
         return work if self._made is None else self._made.for_a_thread(work)
 
 
-class AutoRunner:
+class AutoRunner(LevelRunner):
     """Runs on Spark what needs Spark or its machines, and everything else on this host."""
 
     def __init__(
@@ -256,7 +254,6 @@ class AutoRunner:
         self._local = LocalRunner(policy, workers)
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """See LevelRunner."""
         why = self._why_spark(levels)
         if why is None:
             return self._local.run(levels)
@@ -286,7 +283,6 @@ class AutoRunner:
         return None
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
-        """See LevelRunner."""
         return self._spark.for_a_thread(work)
 
 

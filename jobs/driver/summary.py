@@ -198,10 +198,8 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
             assert undo is not None, "a barrier of this kind has it"
             changes = (f"goes back to epoch {undo.to}",)
         case MutationKind.ADD:
-            known, added = (
-                {r.name for r in before.live_relations()},
-                [names.get(r, f"relation {r}") for r in barrier.mutation.relations],
-            )
+            known = {r.name for r in before.live_relations()}
+            added = [names.get(r, f"relation {r}") for r in barrier.mutation.relations]
             both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
             changes = tuple(
                 f"{verb} {', '.join(map(shown_name, relations))}" for verb, relations in both.items() if relations

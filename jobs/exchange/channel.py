@@ -72,16 +72,13 @@ class TlsChannel(Channel):
 
     @property
     def unsent(self) -> bool:  # type: ignore[override]
-        """See Channel."""
         return bool(self._cipher)
 
     @property
     def unread(self) -> bool:  # type: ignore[override]
-        """See Channel."""
         return bool(self._incoming.pending or self._tls.pending())
 
     def continue_handshake(self) -> None:
-        """See Channel."""
         while not self.is_shaken:
             try:
                 self._tls.do_handshake()
@@ -96,7 +93,6 @@ class TlsChannel(Channel):
                 raise ConnectionError("the peer ended the connection during its handshake")
 
     def receive_into(self, room: memoryview) -> int | None:
-        """See Channel."""
         while True:
             with self._lock:
                 try:
@@ -109,7 +105,6 @@ class TlsChannel(Channel):
                 return arrived
 
     def send(self, left: list[memoryview]) -> bool:
-        """See Channel."""
         moved = self._flush_cipher()
         if left and not self._cipher:
             piece = _first_piece(left)

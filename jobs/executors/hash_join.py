@@ -478,10 +478,8 @@ class HashJoinExecutor(MakesPieces):
 
     def _emit_joined(self, left: _Side, right: _Side) -> Generator[pa.Table, None, tuple[_Matched, _Matched]]:
         """Emit the pairs of the module's formula that satisfy the condition. Returns the matches of both sides."""
-        of_right, of_left = (
-            self._match_changes(left, right, asking_is_left=True),
-            self._match_changes(right, left, asking_is_left=False),
-        )
+        of_right = self._match_changes(left, right, asking_is_left=True)
+        of_left = self._match_changes(right, left, asking_is_left=False)
         both = self._both_changed(left, right, come=True), self._both_changed(left, right, come=False)
         ours = _Degrees(left, None if of_left is None else of_left.left)
         theirs = _Degrees(right, None if of_right is None else of_right.right)
@@ -592,10 +590,8 @@ class HashJoinExecutor(MakesPieces):
         if asked is None:
             return nothing
         goes, keys = right.signs[asked.places] < 0, asked.keys.num_rows
-        lost, gained = (
-            np.bincount(asked.ids[goes], minlength=keys) > 0,
-            np.bincount(asked.ids[~goes], minlength=keys) > 0,
-        )
+        lost = np.bincount(asked.ids[goes], minlength=keys) > 0
+        gained = np.bincount(asked.ids[~goes], minlength=keys) > 0
         places = np.flatnonzero(_has_no_partner(right, left, asked.keys, lost != gained))
         if not len(places):
             return nothing

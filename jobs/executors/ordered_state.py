@@ -98,14 +98,12 @@ class OrderedState:
 
         The first `width` are its key, the first `grouped` the group's key.
         """
-        self._rows, self._places, self._width, self._grouped, self._table, self._ends = (
-            rows,
-            places,
-            width,
-            grouped,
-            table,
-            ends,
-        )
+        self._rows = rows
+        self._places = places
+        self._width = width
+        self._grouped = grouped
+        self._table = table
+        self._ends = ends
 
     def apply_chunk(self, chunk: pa.Table) -> I64:
         """Apply a chunk of raw rows to the state and return its weights.
@@ -201,11 +199,9 @@ def _numeric_ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64]
         if pa.types.is_date32(kind):
             values = values.view(pa.int32())
         numbers = pc.fill_null(values.cast(pa.int64(), safe=False), 0).to_numpy(zero_copy_only=False)
-        ranks, least, greatest = (
-            (~numbers if column.descending else numbers),
-            np.iinfo(np.int64).min,
-            np.iinfo(np.int64).max,
-        )
+        ranks = ~numbers if column.descending else numbers
+        least = np.iinfo(np.int64).min
+        greatest = np.iinfo(np.int64).max
     else:
         return None
     return np.where(null_mask(values), greatest if column.nulls_last else least, ranks) if values.null_count else ranks

@@ -247,10 +247,8 @@ class OverWindowExecutor(MakesPieces):
         out, most, least = [], _FIRST_PIECE, self._node.least_piece
         while len(piece.firsts):
             merged = among.merge_rows(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), least))
-            old, new = (
-                self._evaluate_rows(merged, merged.was, piece.old),
-                self._evaluate_rows(merged, merged.now, piece.new),
-            )
+            old = self._evaluate_rows(merged, merged.was, piece.old)
+            new = self._evaluate_rows(merged, merged.now, piece.new)
             least = min(least * _FURTHER, max(least, _LEAST))
             if (cut := Cut.find_cut(merged, (old, new), self._node.calls)) is None:
                 most *= _FURTHER

@@ -205,11 +205,9 @@ class Changes:
         del stored
         if limit is not None:
             is_before_end = np.asarray(pc.less(keys, ends.take(pa.array(index))))
-            keys, rows, index = (
-                keys.filter(pa.array(is_before_end)),
-                some_rows(rows, is_before_end),
-                index[is_before_end],
-            )
+            keys = keys.filter(pa.array(is_before_end))
+            rows = some_rows(rows, is_before_end)
+            index = index[is_before_end]
         gone, _ = _expand_pairs(*_ranges_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
         now[self._locate_deleted(keys, gone, come)] = False

@@ -87,10 +87,8 @@ class Starts:
             prefixes = take_keys(pa.concat_arrays([prefixes, others]), order)
             new = differs_from_previous(prefixes)
             places = pa.array(order[new])
-            prefixes, first = (
-                prefixes.filter(pa.array(new)),
-                SortedChanges(both.keys.take(places), both.rows.take(places)),
-            )
+            prefixes = prefixes.filter(pa.array(new))
+            first = SortedChanges(both.keys.take(places), both.rows.take(places))
         if self._everything:
             return Start(prefixes, prefixes, None)
         firsts = self._looking_back(prefixes, self._first_affected(prefixes, _Rows(first.keys, first.rows)))
@@ -166,10 +164,8 @@ class Starts:
             last = self._last_of(read, counts, some)
             places = np.arange(len(prefixes))
             places[wanted] = len(prefixes) + np.arange(len(wanted))
-            keys, rows = (
-                pa.concat_arrays([earliest_rows.keys, last.keys]),
-                pa.concat_tables([earliest_rows.rows, last.rows]),
-            )
+            keys = pa.concat_arrays([earliest_rows.keys, last.keys])
+            rows = pa.concat_tables([earliest_rows.rows, last.rows])
             earliest_rows = _Rows(keys.take(pa.array(places)), rows.take(pa.array(places)))
             wanted = wanted[counts == asked]
             asked *= _FURTHER

@@ -49,10 +49,8 @@ class PipelineState(msgspec.Struct, frozen=True):
 
 def pipeline_state(version: HummockVersion) -> PipelineState:
     """Return the pipeline's state at a version. Cost: O(relations + SSTs)."""
-    live, ssts = (
-        [r for r in version.catalog.live_relations() if not r.is_internal],
-        [s for level in version.levels for s in level],
-    )
+    live = [r for r in version.catalog.live_relations() if not r.is_internal]
+    ssts = [s for level in version.levels for s in level]
     return PipelineState(
         version.id,
         version.epoch,

@@ -85,10 +85,8 @@ def sum_cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices
     """
     counted = [epoch for epoch in done if epoch.requests is not None]
     requests = sum((epoch.requests for epoch in counted if epoch.requests is not None), Requests())
-    rows_in, busy = (
-        sum(epoch.rows_in for epoch in counted),
-        sum(unit.seconds for epoch in counted for unit in epoch.units),
-    )
+    rows_in = sum(epoch.rows_in for epoch in counted)
+    busy = sum(unit.seconds for epoch in counted for unit in epoch.units)
     asked = prices.dollars_of(requests)
     worked = busy / 3600 * prices.unit_hour
     per_million = (asked + worked) / rows_in * 1e6 if rows_in else None

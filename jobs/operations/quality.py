@@ -215,10 +215,8 @@ def _is_corrected(failed: ViewQuality, epoch: int, version: HummockVersion, newe
 
     If it held back nothing that exists, the record of the published epoch decides (`newest`; None: that is `epoch`).
     """
-    sight, names = (
-        published_sight(version),
-        {relation.name for relation in version.catalog.relations_at(version.published)},
-    )
+    sight = published_sight(version)
+    names = {relation.name for relation in version.catalog.relations_at(version.published)}
     if seen := [sight.epoch_of(name) for name in failed.held_back if name in names]:
         return min(seen) > epoch
     return newest is not None and not newest.unchecked and failed.view not in newest.failed

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.settings.publishing import TableEngine
-from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
+from tussock.jobs.sinks.base import Difference, Outline, Sink, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from tussock.jobs.sinks.delta_state import (
@@ -33,7 +33,7 @@ from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import BadStoreError
 
 
-class DeltaRsSink:
+class DeltaRsSink(Sink):
     """A relation's Delta table. Not thread-safe."""
 
     engine = TableEngine.DELTALAKE
@@ -50,7 +50,6 @@ class DeltaRsSink:
         self._table: DeltaTable | None = None
 
     def read_state(self) -> SinkState | None:
-        """See Sink."""
         self._table = self._open_table()
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
 
@@ -127,12 +126,10 @@ class DeltaRsSink:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
     def measure(self) -> SinkSize:
-        """See Sink."""
         assert self._table is not None
         return size_of(self._table)
 
     def read_rows(self) -> pa.RecordBatchReader:
-        """See Sink."""
         return read_table(self._open_table(rows=True), self.place, delta_schema(self._outline))
 
     def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:

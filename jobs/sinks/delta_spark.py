@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.settings.publishing import TableEngine
-from tussock.jobs.sinks.base import BeatenError, Difference, Outline, SinkState, WholeRows
+from tussock.jobs.sinks.base import BeatenError, Difference, Outline, Sink, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, read_table, replacements_of, size_of
@@ -30,7 +30,7 @@ from tussock.jobs.spark.session import sql_session
 _TXN = "spark.databricks.delta.write.txn"
 
 
-class DeltaSparkSink:
+class DeltaSparkSink(Sink):
     """A relation's Delta table. Not thread-safe. Requires: a session with delta_packages.with_delta."""
 
     engine = TableEngine.SPARK
@@ -44,7 +44,6 @@ class DeltaSparkSink:
         self._table: DeltaTable | None = None  # the state that `read_state` read
 
     def read_state(self) -> SinkState | None:
-        """See Sink."""
         self._table = table = open_table(self._url, self.place)
         return None if table is None else held_by(table, self._outline, self.engine, self.place)
 
@@ -72,7 +71,6 @@ class DeltaSparkSink:
         return self._newest_version()
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """See Sink."""
         if self.read_state() is None:
             return "no table yet"
         with self._translating_errors():
@@ -85,11 +83,9 @@ class DeltaSparkSink:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
     def measure(self) -> SinkSize:
-        """See Sink."""
         return size_of(self._open_table())
 
     def read_rows(self) -> pa.RecordBatchReader:
-        """See Sink."""
         return read_table(open_table(self._url, self.place), self.place, delta_schema(self._outline))
 
     def _merge_difference(self, difference: Difference) -> None:

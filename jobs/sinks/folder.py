@@ -4,19 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tussock.jobs.delta.location import Location, folder_name
-from tussock.jobs.sinks.base import Outline, Sink
+from tussock.jobs.sinks.base import Outline, Sink, SinkPlace
 from tussock.jobs.sinks.manifest import TableState
 
 
 @dataclass(frozen=True, slots=True)
-class FolderPlace:
+class FolderPlace(SinkPlace):
     """See SinkPlace. `make_sink`: creates the sink of a relation."""
 
     location: Location
     make_sink: Callable[[Location, Outline], Sink]
 
     def sink_of(self, outline: Outline) -> Sink:
-        """See SinkPlace."""
         return self.make_sink(self.location, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:

@@ -55,6 +55,7 @@ from tussock.jobs.sinks.base import (
     ForeignTableError,
     Outline,
     Publisher,
+    Sink,
     SinkPlace,
     SinkState,
     WholeRows,
@@ -83,13 +84,11 @@ from tussock.statestore.vnode import one_array
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_EPOCH, _DIGEST, _STORE, _LOCATOR, _KEY = (
-    "tussock.epoch",
-    "tussock.digest",
-    "tussock.store",
-    "tussock.locator",
-    "tussock.key",
-)
+_EPOCH = "tussock.epoch"
+_DIGEST = "tussock.digest"
+_STORE = "tussock.store"
+_LOCATOR = "tussock.locator"
+_KEY = "tussock.key"
 _TAG = "tussock-epoch-"
 _EPOCH_TAG = re.compile(rf"{_TAG}(\d+)")  # users may have tags such as tussock-epoch-12-audited
 _NO_RETRIES = {"commit.retry.num-retries": "0"}  # see row_delta.py
@@ -104,7 +103,7 @@ def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Sink
     yield IcebergPlace(settings, location_of(settings.to), publisher)
 
 
-class IcebergPlace:
+class IcebergPlace(SinkPlace):
     """The tables of a namespace. See SinkPlace."""
 
     def __init__(self, settings: IcebergSettings, location: Location, publisher: Publisher) -> None:
@@ -158,11 +157,9 @@ class IcebergPlace:
                 raise BeatenError from err
 
     def sink_of(self, outline: Outline) -> "IcebergSink":
-        """See SinkPlace."""
         return IcebergSink(self, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:
-        """See SinkPlace."""
         return self.load_table(relation) is not None
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
@@ -191,7 +188,7 @@ class _Own:
         return "" if self.snapshot.summary is None else self.snapshot.summary.additional_properties.get(name, "")
 
 
-class IcebergSink:
+class IcebergSink(Sink):
     """A relation's Iceberg table. Not thread-safe."""
 
     locating = True
@@ -215,7 +212,6 @@ class IcebergSink:
     # --- state --------------------------------------------------------------------------------------------------------
 
     def read_state(self) -> SinkState | None:
-        """See Sink."""
         table = self._table = self._place.load_table(self._outline.name)
         if table is None:
             return None
@@ -588,7 +584,6 @@ class IcebergSink:
         return len(names)
 
     def measure(self) -> SinkSize:
-        """See Sink."""
         snapshot = None if self._table is None else self._table.current_snapshot()
         if snapshot is None or snapshot.summary is None:
             return SinkSize()
@@ -598,7 +593,6 @@ class IcebergSink:
         return SinkSize(rows, int(totals.get("total-data-files", 0)), deleted)
 
     def read_rows(self) -> pa.RecordBatchReader:
-        """See Sink."""
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in self._outline.columns])
         table = self._table = self._place.load_table(self._outline.name)
         pieces = [] if table is None else self._pieces(table)

@@ -29,6 +29,7 @@ from tussock.jobs.sinks.base import (
     Difference,
     Outline,
     Publisher,
+    Sink,
     SinkPlace,
     SinkState,
     UnpublishableNameError,
@@ -115,7 +116,7 @@ def _connection_properties(to: str) -> dict[str, Any]:
     return login | dict(properties.extra) | {"bootstrap.servers": servers}
 
 
-class KafkaPlace:
+class KafkaPlace(SinkPlace):
     """The topics of a cluster, in one transaction. See SinkPlace."""
 
     def __init__(self, settings: KafkaSettings, client: dict[str, Any], publisher: Publisher) -> None:
@@ -142,7 +143,6 @@ class KafkaPlace:
         return KafkaSink(self, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:
-        """See SinkPlace."""
         with translating_errors(self.settings.to):
             known = self.written_state(relation)
         return known is not None and known.epoch == state.written
@@ -306,7 +306,7 @@ class KafkaPlace:
         return None
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """A relation's topic. See Sink."""
 
     def __init__(self, place: KafkaPlace, outline: Outline) -> None:
@@ -334,7 +334,6 @@ class KafkaSink:
         return AvroRows(SchemaRegistry(self._place.settings), self._topic, self._outline, self.key)
 
     def read_state(self) -> SinkState | None:
-        """See Sink."""
         place, last = self._place, self._place.last
         if last is not None and last.store not in self._outline.stores:
             finding = f"belongs to another store (identity {last.store}, expected {self._outline.store})"
@@ -349,7 +348,6 @@ class KafkaSink:
         return SinkState(int(known.epoch), str(known.version), known.shape == self._shape, known.digest)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink."""
         known = self._known
         assert known is not None
         with self._place.sending():
@@ -377,11 +375,9 @@ class KafkaSink:
         return "nothing to do, brokers remove old messages"
 
     def measure(self) -> SinkSize:
-        """See Sink."""
         return SinkSize() if self._known is None else SinkSize(self._known.rows)
 
     def read_rows(self) -> pa.RecordBatchReader:
-        """See Sink."""
         raise UnreadableSinkError(self._place.settings.title, self._place.settings.kind)
 
     def _read_rows(self) -> TopicRows:

@@ -35,6 +35,7 @@ from tussock.jobs.sinks.kafka_errors import (
     RegistrySettingsError,
     RegistryUnavailableError,
 )
+from tussock.jobs.sinks.kafka_messages import RowCodec
 from tussock.statestore.types import arrow_type, holds_variant
 
 TIMEOUT_S = 30
@@ -91,7 +92,7 @@ class SchemaRegistry:
         return number
 
 
-class AvroRows:
+class AvroRows(RowCodec):
     """The keys and rows of a topic's messages. See RowCodec."""
 
     def __init__(self, registry: SchemaRegistry, topic: str, outline: Outline, key: Sequence[str]) -> None:
@@ -111,11 +112,9 @@ class AvroRows:
         self._key = _record("key", [(name, _form_of(kinds[name], f"key.{name}")) for name in key])
 
     def encode_keys(self, keys: pa.Table) -> list[bytes]:
-        """See RowCodec."""
         return _encode(keys, self._key, self._key_id)
 
     def encode_rows(self, rows: pa.Table) -> list[bytes]:
-        """See RowCodec."""
         return _encode(rows, self._value, self._value_id)
 
     @cached_property

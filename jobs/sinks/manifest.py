@@ -140,10 +140,8 @@ def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: Publ
     Args:
         before: a manifest to replace, because other relations are held back now.
     """
-    name, data = (
-        _manifest_name(int(manifest.epoch)),
-        msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n",
-    )
+    name = _manifest_name(int(manifest.epoch))
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     if before is None:
         objects.put_if_absent(name, data)
     else:

@@ -16,7 +16,16 @@ import pyarrow.parquet as pq
 from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.reading.written_rows import write_parquet
 from tussock.jobs.settings.publishing import PublishSettings
-from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
+from tussock.jobs.sinks.base import (
+    Difference,
+    ForeignTableError,
+    Outline,
+    Publisher,
+    Sink,
+    SinkPlace,
+    SinkState,
+    WholeRows,
+)
 from tussock.jobs.sinks.folder import FolderPlace
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.meta.epoch import epoch_ms
@@ -32,7 +41,7 @@ def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Sink
     yield FolderPlace(location_of(settings.to), ParquetSink)
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """A relation's snapshots."""
 
     key: tuple[str, ...] = ()
@@ -70,7 +79,6 @@ class ParquetSink:
         return name.rpartition("/")[2]
 
     def forget(self, has: Callable[[int], bool]) -> None:
-        """See Sink."""
         self._location.objects.delete([name for name in self._list_names() if not has(_epoch_of(name))])
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
@@ -87,7 +95,6 @@ class ParquetSink:
         return SinkSize(footer.num_rows, len(names), 0)
 
     def read_rows(self) -> pa.RecordBatchReader:
-        """See Sink."""
         if not (names := self._list_names()):
             return self._schema.empty_table().to_reader()
         return pq.read_table(self._location.open_file(names[-1])).to_reader()

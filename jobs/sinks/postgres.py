@@ -37,7 +37,16 @@ from tussock.jobs.postgres.connection import (
 from tussock.jobs.settings.connections import CONNECTION_PARTS, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.settings.redaction import without_password
-from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
+from tussock.jobs.sinks.base import (
+    Difference,
+    ForeignTableError,
+    Outline,
+    Publisher,
+    Sink,
+    SinkPlace,
+    SinkState,
+    WholeRows,
+)
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.jobs.sinks.postgres_errors import (
     DependentViewsError,
@@ -91,7 +100,7 @@ def _address_of(to: str) -> str:
     return make_conninfo("", **{part: value for part, value in (parts | dict(connection.extra)).items() if value})
 
 
-class PostgresPlace:
+class PostgresPlace(SinkPlace):
     """A schema of a database, in one transaction. See SinkPlace."""
 
     def __init__(self, connection: "psycopg.Connection[Any]", schema: str, publisher: Publisher) -> None:
@@ -103,7 +112,6 @@ class PostgresPlace:
         self._failure: Exception | None = None
 
     def sink_of(self, outline: Outline) -> "PostgresSink":
-        """See SinkPlace."""
         return PostgresSink(self, outline)
 
     def translating(self, place: str, schema: str) -> AbstractContextManager[None]:
@@ -120,7 +128,6 @@ class PostgresPlace:
         return there is not None and str(epoch) == state.written
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
-        """See SinkPlace."""
         with self.translating(self.address, self.schema):
             self.begin()
             for swap in self.swaps:
@@ -184,7 +191,7 @@ class _Shape(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
 
 
-class PostgresSink:
+class PostgresSink(Sink):
     """A relation's table. See Sink."""
 
     def __init__(self, place: PostgresPlace, outline: Outline) -> None:
@@ -198,7 +205,6 @@ class PostgresSink:
         self._known: _Known | None = None
 
     def read_state(self) -> SinkState | None:
-        """See Sink."""
         with self._in_part():
             self._known = self._read_known()
             exists = self._place._value("SELECT to_regclass({})", sql.Literal(self._table.as_string())) is not None
@@ -214,7 +220,6 @@ class PostgresSink:
         return SinkState(known.epoch, str(known.version), known.shape == self._shape, known.digest)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink."""
         known = self._known
         assert known is not None
         if not (difference.only_new or self.key):
@@ -230,7 +235,6 @@ class PostgresSink:
             return self._record(epoch, known.rows + more)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
-        """See Sink."""
         known = self._known
         with self._in_part():
             name = f"_tussock_{hashlib.sha256(self._outline.name.encode()).hexdigest()[:16]}"

@@ -31,7 +31,6 @@ class AvroFiles(SparkTypedFiles):
     options_class: ClassVar[str] = "avro.AvroOptions"
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
-        """See FileSource."""
         return measure_avro(file, source.options)
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:

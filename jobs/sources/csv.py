@@ -52,11 +52,9 @@ class CsvFiles(SparkTexts):
         return measure_records(file, source.options)
 
     def reads_names(self, source: CreateSource) -> bool:
-        """See FileSource."""
         return has_header(source.options) and not is_enforced(source.options)
 
     def sample(self, source: CreateSource, value: str) -> str:
-        """See SparkTexts."""
         separator = option(source.options, "sep") or option(source.options, "delimiter") or ","
         return separator.join([value] * len(source.fields))
 

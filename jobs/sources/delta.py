@@ -301,10 +301,8 @@ class DeltaTables(ChangingRows):
         Raises: DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError.
         """
         place = snapshot.place
-        recorded, current_version = (
-            f"version {before.version} of table {before.table}",
-            f"version {snapshot.version} of table {snapshot.id}",
-        )
+        recorded = f"version {before.version} of table {before.table}"
+        current_version = f"version {snapshot.version} of table {snapshot.id}"
         if snapshot.version < before.version:
             raise DeltaTableReplacedError(source.name, place.root, recorded, current_version)
         commits: list[DeltaCommit] = []

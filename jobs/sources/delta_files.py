@@ -30,7 +30,7 @@ from tussock.jobs.delta.delta_log import (
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item, ReadPart, TimeZones
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
@@ -89,7 +89,7 @@ versions_of = decoder_of(PinnedVersions).decode
 _part = decoder_of(DeltaPart)
 
 
-class DeltaEngine:
+class DeltaEngine(EngineReader):
     """Reads the files of Delta tables in actors, split at row groups."""
 
     def find_reason_for_spark(self, source: CreateSource) -> str | None:
@@ -138,11 +138,9 @@ class DeltaEngine:
         return DividedInput(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why, together)
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """See EngineReader."""
         return _part.decode(part).item
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See EngineReader."""
         of = _part.decode(part)
         fields = _fields_to_read(source, of, columns)
         try:

@@ -19,9 +19,7 @@ class JsonFiles(SparkTexts):
     options_class: ClassVar[str] = "catalyst.json.JSONOptions"
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
-        """See FileSource."""
         return measure_records(file, source.options, "multiline")
 
     def sample(self, source: CreateSource, value: str) -> str:
-        """See SparkTexts."""
         return json.dumps({field.name: value for field in source.fields})

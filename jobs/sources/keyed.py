@@ -60,13 +60,11 @@ from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
 
 CHANGES, SEQUENCE_BY, DELETE_WHEN, TOMBSTONES = "changes", "sequence_by", "delete_when", "tombstones"
-OP_COLUMN, OP_INSERT, OP_UPDATE, OP_DELETE, OP_TRUNCATE = (
-    "op_column",
-    "op_insert",
-    "op_update",
-    "op_delete",
-    "op_truncate",
-)
+OP_COLUMN = "op_column"
+OP_INSERT = "op_insert"
+OP_UPDATE = "op_update"
+OP_DELETE = "op_delete"
+OP_TRUNCATE = "op_truncate"
 #: The values of an operation column without the options, in lower case: AWS DMS, Fivetran, Datastream and others.
 OPERATIONS = {
     OP_INSERT: ("i", "insert", "c", "r", "false"),

@@ -31,7 +31,6 @@ class OrcFiles(SparkTypedFiles):
     options_class: ClassVar[str] = "execution.datasources.orc.OrcOptions"
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
-        """See FileSource."""
         return measure_orc(file, source.options)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:

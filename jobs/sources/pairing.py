@@ -96,10 +96,8 @@ def pick_column(
         )
     if kinds.is_map(declared):
         entries = array.values  # `keys` and `items` may be longer than this array
-        keys, values = (
-            pick_column(entries.field(0), declared.key_type, variants),
-            pick_column(entries.field(1), declared.item_type, variants),
-        )
+        keys = pick_column(entries.field(0), declared.key_type, variants)
+        values = pick_column(entries.field(1), declared.item_type, variants)
         kind = pa.map_(keys.type, values.type)
         return with_elements(
             array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])

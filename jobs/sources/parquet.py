@@ -137,7 +137,7 @@ def split_size(nbytes: int, units: int) -> int:
     return max(_MIN_SPLIT_BYTES, min(SPLIT_BYTES, nbytes // units))
 
 
-class ParquetEngine:
+class ParquetEngine(EngineReader):
     """Reads Parquet files in actors, split at row groups, and within large ones."""
 
     def find_reason_for_spark(self, source: CreateSource) -> str | None:
@@ -145,7 +145,6 @@ class ParquetEngine:
         return None
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader."""
         files = files_to_decide(document)
         reasons = map_in_threads(lambda file: _reason_for_spark(source.as_of(file.number), file), files)
         return {file.path: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
@@ -167,11 +166,9 @@ class ParquetEngine:
         return DividedInput([msgspec.Raw(msgspec.json.encode(s)) for s in cut], rest, why)
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """See EngineReader."""
         return _split.decode(part).file.path
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See EngineReader."""
         split = _split.decode(part)
         as_of = source.as_of(split.file.number)
         try:
@@ -230,7 +227,6 @@ class ParquetFiles(SparkFiles):
                 return inferred_fields(self, source, file, spark())
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
-        """See FileSource."""
         return measure_parquet(file, source.options)
 
     def frame(

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Division, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, EngineReader, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.kept import map_in_threads
@@ -65,11 +65,10 @@ class PlainPart(msgspec.Struct, frozen=True):
 _part = decoder_of(PlainPart)
 
 
-class PlainTexts:
+class PlainTexts(EngineReader):
     """Reads the plain files of a text format."""
 
     def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader."""
         for name, value in format_options(source.options).items():
             if not self.is_plain_option(name, value):
                 return f"option {name} {value!r} is not on the list of plain options"
@@ -110,7 +109,6 @@ class PlainTexts:
         raise NotImplementedError
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader."""
         parts = [PlainPart(file, _zone_of(source, file, zones)) for file in files_to_decide(document)]
         reasons = map_in_threads(lambda part: self._why_not_plain(source, part), parts)
         return {part.file.path: reason for part, reason in zip(parts, reasons, strict=True) if reason is not None}
@@ -123,11 +121,9 @@ class PlainTexts:
         return DividedInput(tuple(msgspec.Raw(msgspec.json.encode(part)) for part in parts), rest, why)
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """See EngineReader."""
         return _part.decode(part).file.path
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See EngineReader."""
         of = _part.decode(part)
         source = source.as_of(of.file.number)
         verify_pin(of.file, source.options)

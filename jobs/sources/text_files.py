@@ -30,11 +30,9 @@ class TextFiles(SparkFiles):
             raise TextColumnsError(source.name, ", ".join(f"{f.name} {f.type}" for f in source.fields))
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
-        """See FileSource."""
         return measure_records(file, source.options, "wholetext")
 
     def reads_names(self, source: CreateSource) -> bool:
-        """See FileSource."""
         return False
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:

@@ -593,11 +593,9 @@ def _read_changes(
     types = tuple(f.type for f in statement.fields)
     no_changes = empty_chunk((*types, *plan.change_types))
     for piece in pieces:
-        rows, nbytes, weight = (
-            rows + piece.num_rows,
-            nbytes + piece.nbytes,
-            weight + (pc.sum(piece[WEIGHT]).as_py() or 0),
-        )
+        rows += piece.num_rows
+        nbytes += piece.nbytes
+        weight += pc.sum(piece[WEIGHT]).as_py() or 0
         one = row_changes(plan, statement.fields, piece, thread_kernel(), quarantine=quarantine)
         if parts is not None:
             yield from parts.add_rows(one.changes)

@@ -159,11 +159,9 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
     inner = msgspec.structs.replace(plan, kind=JoinKind.INNER, condition=renumber_columns(plan.condition, moved))
     pairs = _plan_join(builder, inner, *with_keys)
     row_of_left, rest = pairs.visible[:of_left], pairs.visible[of_left:]
-    key_of_left, row_of_right, key_of_right = (
-        rest[:left_key],
-        rest[left_key : left_key + of_right],
-        rest[left_key + of_right :],
-    )
+    key_of_left = rest[:left_key]
+    row_of_right = rest[left_key : left_key + of_right]
+    key_of_right = rest[left_key + of_right :]
     if plan.kind is JoinKind.RIGHT:
         stream = _by_partners(
             builder, plan, JoinKind.LEFT, right_again, replace(pairs, visible=(*key_of_right, *row_of_left))
