@@ -41,8 +41,6 @@ from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
     DeltaHistoryGoneError,
-    DeltaSchemaChangedError,
-    DeltaTableReplacedError,
     MissingDeltaTableError,
     UnsupportedDeltaFeatureError,
 )
@@ -67,8 +65,11 @@ from tussock.jobs.sources.errors import (
     BadTableKeyError,
     CannotRestateError,
     PinnedReadError,
+    TableColumnsChangedError,
+    TableReplacedError,
     UnskippableItemError,
     require_options,
+    with_other_columns,
 )
 from tussock.jobs.sources.kept import Keeper, map_in_threads
 from tussock.jobs.sources.listing import (
@@ -298,13 +299,13 @@ class DeltaTables(ChangingRows):
     def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: DeltaSnapshot) -> list[DeltaCommit]:
         """Return the commits after the taken version. All of them are readable with the source's columns.
 
-        Raises: DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError.
+        Raises: TableReplacedError, DeltaHistoryGoneError, TableColumnsChangedError.
         """
         place = snapshot.place
         recorded = f"version {before.version} of table {before.table}"
         current_version = f"version {snapshot.version} of table {snapshot.id}"
         if snapshot.version < before.version:
-            raise DeltaTableReplacedError(source.name, place.root, recorded, current_version)
+            raise TableReplacedError(source.name, f"the Delta table at {place.root}", recorded, current_version)
         commits: list[DeltaCommit] = []
         for version, commit in enumerate(
             commits_after(place, before.version, snapshot.version), start=before.version + 1
@@ -317,7 +318,7 @@ class DeltaTables(ChangingRows):
         then = place.read_snapshot(before.version) if any(c.actions_of("metaData") for c in commits) else None
         # CREATE OR REPLACE assigns a new id, but continues the log.
         if snapshot.id != before.table and (then is None or then.id != before.table):
-            raise DeltaTableReplacedError(source.name, place.root, recorded, current_version)
+            raise TableReplacedError(source.name, f"the Delta table at {place.root}", recorded, current_version)
         for commit in commits:
             for metadata in commit.actions_of("metaData"):
                 columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
@@ -365,7 +366,7 @@ def _require_same_columns(
     Args:
         version: the version that sets `columns`.
 
-    Raises: DeltaSchemaChangedError.
+    Raises: TableColumnsChangedError.
     """
     now, then = ({c.name.lower(): c for c in some} for some in (newest.columns, columns))
     for field in source.fields:
@@ -374,13 +375,18 @@ def _require_same_columns(
             change = (
                 "the column under another name in files, no longer as a partition column, or as char of another length"
             )
-            raise DeltaSchemaChangedError(source.name, place.root, version, field.name, change, field.type)
+            raise _columns_error(source, version, Misfit(field.name, change, field.type))
+
+
+def _columns_error(source: CreateSource, version: int, misfit: Misfit) -> TableColumnsChangedError:
+    table = f"version {version} of the Delta table {place_of_table(source).root}"
+    return TableColumnsChangedError(source.name, table, *misfit, with_other_columns(source.name, "in the table"))
 
 
 def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: int) -> None:
     """Require every declared column, in a type whose values all fit the declared type.
 
-    Raises DeltaSchemaChangedError.
+    Raises TableColumnsChangedError.
     """
     there = {c.name.lower(): c.type for c in columns}
     for field in source.fields:
@@ -399,7 +405,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
             place = misplaced
         else:
             continue
-        raise DeltaSchemaChangedError(source.name, place_of_table(source).root, version, *place)
+        raise _columns_error(source, version, place)
 
 
 def _pins_of(pinned: PinnedVersions, by_spark: Mapping[str, str]) -> Pins:

@@ -1,6 +1,6 @@
 """Errors of a Delta table that is read as a source."""
 
-from tussock.jobs.sources.errors import only_anew, with_other_columns
+from tussock.jobs.sources.errors import only_anew
 from tussock.statestore.errors import InputError
 
 
@@ -14,22 +14,6 @@ class MissingDeltaTableError(InputError):
         return (
             f"source {self.source!r}: no Delta table at {self.place} (it has no log, _delta_log). Write the table "
             "first, or correct the path."
-        )
-
-
-class DeltaTableReplacedError(InputError, hides_row_values=True):
-    """Another table has replaced the one that a source reads."""
-
-    source: str
-    place: str
-    recorded: str
-    current: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: the Delta table at {self.place} was dropped and created again: the source read "
-            f"{self.recorded}, and found {self.current}. The rows of the two tables cannot be matched. "
-            f"{only_anew(self.source)}"
         )
 
 
@@ -47,23 +31,6 @@ class DeltaHistoryGoneError(InputError):
             f"one read, cannot be read: {self.gone} is gone, because of VACUUM or the log's cleanup. Restore the file "
             f"if you have a copy. {only_anew(self.source)} To prevent this, keep the table's history for longer "
             "than the time between two runs (delta.logRetentionDuration, delta.deletedFileRetentionDuration)."
-        )
-
-
-class DeltaSchemaChangedError(InputError, hides_row_values=True):
-    """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
-
-    source: str
-    place: str
-    version: int
-    column: str
-    finding: str
-    expected: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: version {self.version} of the Delta table {self.place}, column {self.column!r}: "
-            f"found {self.finding}, expected {self.expected}. {with_other_columns(self.source, 'in the table')}"
         )
 
 

@@ -234,18 +234,54 @@ class LostCopyError(SourceFileError):
         )
 
 
-class BadTableKeyError(InputError, hides_row_values=True):
-    """The option `key` names a column that cannot be part of a key."""
+class TableReplacedError(InputError, hides_row_values=True):
+    """Another table has replaced the one that a source reads."""
 
     source: str
+    table: str
+    recorded: str
+    current: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.table} was dropped and created again: the source read {self.recorded}, and "
+            f"found {self.current}. The rows of the two tables cannot be matched. {only_anew(self.source)}"
+        )
+
+
+class TableColumnsChangedError(InputError, hides_row_values=True):
+    """A table lacks a declared column, or has it in a type that cannot be read as the declared type.
+
+    Args:
+        table: the table at one time, such as `version 7 of the Delta table /lake/orders`.
+    """
+
+    source: str
+    table: str
     column: str
+    finding: str
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.table}, column {self.column!r}: found {self.finding}, expected "
+            f"{self.expected}. {self.remedy}"
+        )
+
+
+class BadTableKeyError(InputError, hides_row_values=True):
+    """The option `key` names columns that cannot be a key, or do not identify the rows."""
+
+    source: str
+    columns: str
     reason: str
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
-            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
-            "are counted."
+            f"source {self.source!r}, option key: {self.columns!r} {self.reason}. Name the columns that identify a "
+            "row, separated by commas; or omit the option: rows are then identified by all their values, and equal "
+            "rows are counted."
         )
 
 

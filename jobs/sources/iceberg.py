@@ -40,15 +40,16 @@ from tussock.jobs.sources.errors import (
     CredentialInOptionError,
     MissingOptionError,
     PinnedReadError,
+    TableColumnsChangedError,
+    TableReplacedError,
     UnskippableItemError,
+    anew_with_present_columns,
     require_options,
 )
 from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.iceberg_errors import (
     IcebergHistoryGoneError,
     IcebergRolledBackError,
-    IcebergSchemaChangedError,
-    IcebergTableReplacedError,
     MissingBranchError,
 )
 from tussock.jobs.sources.iceberg_files import (
@@ -288,7 +289,7 @@ class IcebergTables(ChangingRows):
 
         While the first snapshot is taken in portions, there is no taken one.
 
-        Raises: MissingBranchError, IcebergTableReplacedError, IcebergHistoryGoneError, IcebergRolledBackError.
+        Raises: MissingBranchError, TableReplacedError, IcebergHistoryGoneError, IcebergRolledBackError.
         """
         if (newest := _find_newest(source, table, required=before is not None)) is None:
             return None
@@ -296,7 +297,8 @@ class IcebergTables(ChangingRows):
             return None, [newest]
         place, uuid = _place_of(source), str(table.metadata.table_uuid)
         if uuid != before.table:
-            raise IcebergTableReplacedError(source.name, place, before.table, uuid)
+            recorded = f"the table with the uuid {before.table}"
+            raise TableReplacedError(source.name, f"the Iceberg table {place}", recorded, uuid)
         if before.end is not None:
             begun = TableFiles(table, place).find_snapshot(before.snapshot)
             if begun is None:
@@ -372,7 +374,7 @@ def _bind_columns(source: CreateSource, schema: "Schema", snapshot: int, before:
     Args:
         before: of earlier epochs; None: none.
 
-    Raises IcebergSchemaChangedError for a column that is gone, or whose values might not fit the declared type.
+    Raises TableColumnsChangedError for a column that is gone, or whose values might not fit the declared type.
     """
     by_id = {field.field_id: field for field in schema.fields}
     by_name = {field.name.lower(): field for field in schema.fields}
@@ -393,7 +395,10 @@ def _bind_columns(source: CreateSource, schema: "Schema", snapshot: int, before:
                 names |= struct_fields_of(column.field_type)
             misfit = _misfit_of(declared, type_text(column.field_type, names))
         if misfit is not None:
-            raise IcebergSchemaChangedError(source.name, _place_of(source), snapshot, *misfit)
+            at_snapshot = f"snapshot {snapshot} of the Iceberg table {_place_of(source)}"
+            anew = anew_with_present_columns(source.name)
+            remedy = f"A column that is added again is another one, with another field id. {anew}"
+            raise TableColumnsChangedError(source.name, at_snapshot, *misfit, remedy)
     return BoundColumns(bound, names)
 
 

@@ -1,6 +1,6 @@
 """Errors of an Iceberg table that is read as a source."""
 
-from tussock.jobs.sources.errors import anew_with_present_columns, only_anew
+from tussock.jobs.sources.errors import only_anew
 from tussock.statestore.errors import InputError
 
 
@@ -37,22 +37,6 @@ class IcebergHistoryGoneError(InputError):
         )
 
 
-class IcebergTableReplacedError(InputError, hides_row_values=True):
-    """Another table has replaced the one that a source reads."""
-
-    source: str
-    table: str
-    recorded: str
-    current: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: the Iceberg table {self.table} was dropped and created again: the source read "
-            f"the table with the uuid {self.recorded}, and found {self.current}. The rows of the two tables cannot be "
-            f"matched. {only_anew(self.source)}"
-        )
-
-
 class IcebergRolledBackError(InputError, hides_row_values=True):
     """The current snapshot does not descend from the one that a source has taken."""
 
@@ -68,23 +52,4 @@ class IcebergRolledBackError(InputError, hides_row_values=True):
             f"snapshots that were undone. If this is right, run ALTER SOURCE {self.source} SET OPTIONS (rollbacks "
             f"'follow'), and the next run makes the views equal to snapshot {self.current}. If the rollback was a "
             "mistake, set the table to its former snapshot again. Until then the source is held."
-        )
-
-
-class IcebergSchemaChangedError(InputError, hides_row_values=True):
-    """The table lacks a declared column, or has it in a type that cannot be read as the declared type."""
-
-    source: str
-    table: str
-    snapshot: int
-    column: str
-    finding: str
-    expected: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: snapshot {self.snapshot} of the Iceberg table {self.table}, column "
-            f"{self.column!r}: found {self.finding}, expected {self.expected}. "
-            "A column that is added again is another one, with another field id. "
-            f"{anew_with_present_columns(self.source)}"
         )

@@ -40,11 +40,14 @@ from tussock.jobs.sources.base import (
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import (
     BadOptionError,
+    BadTableKeyError,
     CannotRestateError,
     MissingOptionError,
     PinnedReadError,
+    TableColumnsChangedError,
     UnskippableItemError,
     require_options,
+    with_other_columns,
 )
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
@@ -61,10 +64,8 @@ from tussock.jobs.sources.other_store_epochs import (
     stored_form,
 )
 from tussock.jobs.sources.other_store_errors import (
-    BadOtherKeyError,
     NoOtherStoreError,
     NoPublishedRelationError,
-    OtherColumnsChangedError,
     OtherEpochExpiredError,
     OtherStoreReplacedError,
     OwnStoreError,
@@ -141,7 +142,7 @@ class OtherStores(ChangingRows):
         require_options(source, OPTIONS)
         _lease_ms(source)
         if KEY in source.options and not key_columns(source):
-            raise BadOtherKeyError(source.name, source.options[KEY], "names no column")
+            raise BadTableKeyError(source.name, source.options[KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         meta = _open_store(source)
@@ -314,7 +315,7 @@ def _range_to(
     last: int,
     before: EpochTaken | None,
 ) -> PinnedEpochs:
-    """The range from the taken epoch to `last`. Raises OtherColumnsChangedError for the rows of a replaced relation."""
+    """The range from the taken epoch to `last`. Raises TableColumnsChangedError for the rows of a replaced relation."""
     pinned = PinnedEpochs(source.options[STORE], home, relation.name, relation.id, last, version.id)
     if before is None:
         return msgspec.structs.replace(pinned, nbytes=bytes_read(version, relation, None))
@@ -361,32 +362,32 @@ def _replaced_error(source: CreateSource, before: EpochTaken, current: str) -> O
 
 
 def _require_columns(source: CreateSource, relation: Relation, epoch: int) -> None:
-    """Require every declared column with its type. Raises OtherColumnsChangedError."""
+    """Require every declared column with its type. Raises TableColumnsChangedError."""
     there = {c.name.lower(): c.type for c in relation.columns}
     for field in source.fields:
         finding = there.get(field.name.lower(), f"no such column (it has {', '.join(there)})")
         if finding != field.type:
-            raise OtherColumnsChangedError(
-                source.name, source.options[STORE], relation.name, epoch, field.name, finding, field.type
-            )
+            at_epoch = f"epoch {epoch} of {relation.name} in {source.options[STORE]}"
+            remedy = with_other_columns(source.name, "there")
+            raise TableColumnsChangedError(source.name, at_epoch, field.name, finding, field.type, remedy)
 
 
 def _require_key(source: CreateSource, relation: Relation) -> None:
-    """Require that the columns of the option identify the rows of a relation. Raises BadOtherKeyError."""
+    """Require that the columns of the option identify the rows of a relation. Raises BadTableKeyError."""
     if not (key := key_columns(source)):
         return
     names, form = [f.name.lower() for f in source.fields], stored_form(relation)
     assert form is not None
     text = source.options[KEY]
     if unknown := next((column for column in key if column not in names), None):
-        raise BadOtherKeyError(source.name, text, f"names {unknown}, which is no column of {', '.join(names)}")
+        raise BadTableKeyError(source.name, text, f"names {unknown}, which is no column of {', '.join(names)}")
     own = _names_of_key(relation, form)
     if own is None:
         reason = f"cannot be proved to identify the rows of {relation.name}, whose own key is hidden"
-        raise BadOtherKeyError(source.name, text, reason)
+        raise BadTableKeyError(source.name, text, reason)
     if not set(own) <= set(key):
         reason = f"does not identify the rows of {relation.name}, whose key is {', '.join(own) or 'empty'}"
-        raise BadOtherKeyError(source.name, text, reason)
+        raise BadTableKeyError(source.name, text, reason)
 
 
 def _names_of_key(relation: Relation, form: StoredForm) -> list[str] | None:

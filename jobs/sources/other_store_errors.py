@@ -1,6 +1,6 @@
 """Errors of a relation of another store that is read as a source."""
 
-from tussock.jobs.sources.errors import only_anew, with_other_columns
+from tussock.jobs.sources.errors import only_anew
 from tussock.statestore.errors import InputError, did_you_mean
 
 
@@ -78,38 +78,6 @@ class OtherEpochExpiredError(InputError):
             f"keeps; its oldest readable epoch is {self.floor}. The source's pin there ended after {self.pin_for} "
             f"without a run. {only_anew(self.source)} To prevent this, run the pipeline more often, or set the "
             "option pin_for to a longer time."
-        )
-
-
-class OtherColumnsChangedError(InputError, hides_row_values=True):
-    """The relation lacks a declared column, or has it with another type."""
-
-    source: str
-    store: str
-    relation: str
-    epoch: int
-    column: str
-    finding: str
-    expected: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}: epoch {self.epoch} of {self.relation} in {self.store}, column {self.column!r}: "
-            f"found {self.finding}, expected {self.expected}. {with_other_columns(self.source, 'there')}"
-        )
-
-
-class BadOtherKeyError(InputError, hides_row_values=True):
-    """The option `key` names columns that do not identify the rows of the relation."""
-
-    source: str
-    key: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}, option key: {self.key!r} {self.reason}. Correct the option, or omit it: rows "
-            "are then identified by all their values, and equal rows are counted."
         )
 
 

@@ -800,7 +800,7 @@ ELSEWHERE = {
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadTableKeyError BadInsertTextError BadKafkaColumnError BadOptionError
-        BadOtherKeyError NewColumnsError NoOtherStoreError NoPublishedRelationError OwnStoreError
+        NewColumnsError NoOtherStoreError NoPublishedRelationError OwnStoreError
         BadPathError IcebergRolledBackError MissingBranchError MissingIcebergTableError NoCatalogError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
         CredentialInOptionError OutsideFileError
@@ -838,12 +838,12 @@ NOT_RUN = {
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
         MissingTableError NoIdentityError TableOutsideError UndeclaredTableError UnreadableTableError
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
-        DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
+        TableColumnsChangedError TableReplacedError DuplicateKeyError MissingFilesError
         MissingPathError SourceContradictedError
         UnsupportedDeltaFeatureError
-        IcebergHistoryGoneError IcebergMetadataError IcebergSchemaChangedError IcebergTableReplacedError
+        IcebergHistoryGoneError IcebergMetadataError
         UnsupportedIcebergFeatureError
-        OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableItemError""",
+        OtherEpochExpiredError OtherStoreReplacedError UnskippableItemError""",
     "The machine, the network or the bucket is at fault": """
         CannotPinError CatalogAccessError CatalogAwayError SinksNotPublishedError
         DatabaseDeniedError DatabaseMissingError DatabaseRefusalError LogLevelError LoginDeniedError

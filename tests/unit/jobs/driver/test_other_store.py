@@ -24,13 +24,11 @@ from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, SetS
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.sources import other_store_epochs
-from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.errors import BadOptionError, BadTableKeyError, MissingOptionError, TableColumnsChangedError
 from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.other_store_errors import (
-    BadOtherKeyError,
     NoOtherStoreError,
     NoPublishedRelationError,
-    OtherColumnsChangedError,
     OwnStoreError,
 )
 from tussock.jobs.sources.registry import reader_of
@@ -359,9 +357,9 @@ def test_a_branch_of_the_reading_store_reads_on_by_itself(tmp_path: Path) -> Non
         ({"pin_for": "soon"}, BadOptionError, "'12h' or '7d'"),
         ({"relation": "custumers"}, NoPublishedRelationError, "Did you mean 'customers'"),
         ({"store": "/nowhere/at/all"}, NoOtherStoreError, "contains no store"),
-        ({"key": "n"}, BadOtherKeyError, "whose key is id"),
-        ({"key": "x"}, BadOtherKeyError, "no column"),
-        ({"relation": "pairs"}, OtherColumnsChangedError, "column 'id': found no such column"),
+        ({"key": "n"}, BadTableKeyError, "whose key is id"),
+        ({"key": "x"}, BadTableKeyError, "no column"),
+        ({"relation": "pairs"}, TableColumnsChangedError, "column 'id': found no such column"),
     ],
 )
 def test_a_statement_that_could_not_be_honoured_is_refused(
@@ -382,7 +380,7 @@ def test_a_statement_that_could_not_be_honoured_is_refused(
 def test_the_key_of_a_view_with_a_hidden_one_is_refused(tmp_path: Path) -> None:
     Theirs(tmp_path)
     wanted = source("s", tmp_path / "theirs", "pairs", key="v")
-    with pytest.raises(BadOtherKeyError, match="hidden"):
+    with pytest.raises(BadTableKeyError, match="hidden"):
         reader_of(wanted).describe(wanted, lambda: pytest.fail("needs no Spark"))
 
 

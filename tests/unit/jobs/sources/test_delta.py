@@ -40,13 +40,18 @@ from tussock.jobs.sources import delta, file_portions, snapshot_cuts
 from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.delta_errors import (
-    DeltaSchemaChangedError,
     MissingDeltaTableError,
 )
 from tussock.jobs.sources.delta_files import DeltaEngine, DeltaPart, PinnedVersions
 from tussock.jobs.sources.delta_taken import TAKEN_VERSIONS
 from tussock.jobs.sources.describe import describe_source
-from tussock.jobs.sources.errors import BadOptionError, BadPathError, BadTableKeyError, UnskippableItemError
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    BadPathError,
+    BadTableKeyError,
+    TableColumnsChangedError,
+    UnskippableItemError,
+)
 from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.sources.parquet import Split
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut
@@ -420,7 +425,7 @@ def test_an_invalid_source_is_refused(place: Path, options: dict[str, str], erro
 def test_the_columns_are_the_tables_own(place: Path) -> None:
     made = source(place, ())
     assert DeltaTables().describe(made, lambda: pytest.fail("no Spark is needed")) == FIELDS
-    with pytest.raises(DeltaSchemaChangedError, match="'x': found no such column"):
+    with pytest.raises(TableColumnsChangedError, match="'x': found no such column"):
         DeltaTables().describe(source(place, (Field("x", "int"),)), lambda: pytest.fail("no Spark is needed"))
 
 

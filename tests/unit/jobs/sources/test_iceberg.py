@@ -44,12 +44,10 @@ from tussock.jobs.sources.errors import (
     BadTableKeyError,
     CredentialInOptionError,
     MissingOptionError,
+    TableColumnsChangedError,
     UnskippableItemError,
 )
 from tussock.jobs.sources.iceberg import IcebergTables
-from tussock.jobs.sources.iceberg_errors import (
-    IcebergSchemaChangedError,
-)
 from tussock.jobs.sources.parquet import Split
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.trouble.supersede import abandon_barrier
@@ -561,7 +559,7 @@ def test_an_invalid_source_is_refused(lake: Path, options: dict[str, str], error
 
 def test_the_columns_are_the_tables_own(lake: Path) -> None:
     assert IcebergTables().describe(source(lake, ()), lambda: pytest.fail("no Spark is needed")) == FIELDS
-    with pytest.raises(IcebergSchemaChangedError, match="'x': found no such column"):
+    with pytest.raises(TableColumnsChangedError, match="'x': found no such column"):
         IcebergTables().describe(source(lake, (Field("x", "int"),)), lambda: pytest.fail("no Spark is needed"))
 
 
