@@ -1,8 +1,7 @@
 """The status of a pipeline at one moment, with its troubles first."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
@@ -24,11 +23,7 @@ from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, list_zones, zone_
 from tussock.jobs.quality.arrival import missing_files, past_intervals
 from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
-from tussock.jobs.settings.publishing import PublishSettings
-from tussock.jobs.settings.schedule import NO_TRIGGERS, RunSchedule, RunTriggers
-from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.epoch import time_of_ms
@@ -96,48 +91,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.open is None else last_sign(self.open.at, self.run, self.at)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSettings:
-    """The settings of a pipeline that its status needs; the defaults are those of a store without a pipeline.
-
-    Args:
-        name, environment: to show.
-        freshness: the maximum age of views, ms by name.
-        publish: settings of published tables, to compare these with the store's history.
-        schedule, triggers: the schedule in `time_zone`, and other causes of runs, to find overdue runs.
-        arrival: the rules on the files of each source, which the last intervals of the schedule must meet.
-    """
-
-    name: str = ""
-    environment: str = ""
-    prices: Prices = Prices()  # noqa: RUF009
-    freshness: Mapping[str, int] = field(default_factory=dict)
-    publish: Sequence[PublishSettings] = ()
-    schedule: RunSchedule | None = None
-    triggers: RunTriggers = NO_TRIGGERS
-    time_zone: str = "UTC"
-    arrival: Mapping[str, ArrivalRule] = field(default_factory=dict)
-
-    @classmethod
-    def of_pipeline(cls, pipeline: Pipeline) -> "StatusSettings":
-        """Take the settings of a pipeline."""
-        return cls(
-            pipeline.name,
-            pipeline.environment,
-            pipeline.prices,
-            pipeline.freshness,
-            pipeline.publish,
-            pipeline.schedule,
-            pipeline.triggers,
-            pipeline.time_zone,
-            pipeline.arrival,
-        )
-
-
 def read_status(
     meta: MetaStore,
     now: datetime,
-    settings: StatusSettings | None = None,
+    pipeline: Pipeline | None = None,
     *,
     last: int = 5,
     everything: bool = False,
@@ -146,6 +103,7 @@ def read_status(
 
     Args:
         now: the time to which ages are counted.
+        pipeline: None for a store without a pipeline.
         last: the number of newest epochs to include; units and cost cover these.
         everything: also report the stored bytes per unit, and what vacuum would free.
 
@@ -154,13 +112,13 @@ def read_status(
     `list_sources`, `list_views`, `list_epochs`, `find_copy` and `compare_published`. With `everything` also one range
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
-    settings = settings or StatusSettings()
+    pipeline = pipeline or _NO_PIPELINE
     version, own = meta.read_latest(), find_own_branch(meta)
-    argument = settings.name and in_commands(settings.name, settings.environment, own.name if own is not None else "")
-    facts = _health_facts(meta, version, now, settings, own, last)
+    argument = pipeline.name and in_commands(pipeline.name, pipeline.environment, own.name if own is not None else "")
+    facts = _health_facts(meta, version, now, pipeline, own, last)
     return Status(
-        pipeline=settings.name,
-        environment=settings.environment,
+        pipeline=pipeline.name,
+        environment=pipeline.environment,
         store=meta.objects.uri,
         at=now,
         version=version.id,
@@ -175,7 +133,7 @@ def read_status(
         epochs=tuple(facts.epochs),
         units=list_units(version, facts.epochs, meta if everything else None),
         shape=facts.shape,
-        cost=sum_cost(version, facts.epochs, settings.prices),
+        cost=sum_cost(version, facts.epochs, pipeline.prices),
         vacuum=vacuum_facts(meta) if everything else None,
         work=tuple(
             WorkFacts(work.what, time_of_ms(work.began), time_of_ms(work.at), work.done, work.total)
@@ -198,7 +156,7 @@ def _health_facts(
     meta: MetaStore,
     version: HummockVersion,
     now: datetime,
-    settings: StatusSettings,
+    pipeline: Pipeline,
     own: BranchFacts | None,
     last: int,
 ) -> HealthFacts:
@@ -210,66 +168,62 @@ def _health_facts(
     seen_run = max(
         (at for at in (None if run is None else run.at, moment_if_any(version.epoch)) if at is not None), default=None
     )
-    past, ended = _past_intervals(version, settings, now), _ended_until(version, settings, run)
-    at_work = None if run is None or settings.schedule is None else run.interval_end
+    past, ended = _past_intervals(version, pipeline, now), _ended_until(version, pipeline, run)
+    at_work = None if run is None or pipeline.schedule is None else run.interval_end
     due_until = max((at for at in (ended, at_work) if at is not None), default=now)
     due = [one for one in past if one.end <= due_until]
     sources = list_sources(meta, version, [one for one in past if _has_ended(one, ended, run)])
     return HealthFacts(
-        pipeline=settings.name,
-        environment=settings.environment,
+        pipeline=pipeline.name,
+        environment=pipeline.environment,
         branch=own.name if own is not None else "",
         now=now,
         committed=version.epoch,
         published=version.published,
         run=run,
-        overdue=overdue_repetition(settings.triggers, seen_run, now)
-        if settings.schedule is None
-        else overdue_run(settings.schedule, settings.time_zone, seen_run, now),
+        overdue=overdue_repetition(pipeline.triggers, seen_run, now)
+        if pipeline.schedule is None
+        else overdue_run(pipeline.schedule, pipeline.time_zone, seen_run, now),
         opened=None if barrier is None else barrier_facts(meta, version, barrier),
         sources=sources,
         views=list_views(
-            meta, now, version, sources=sources, newest=newest, barrier=barrier, wanted=settings.freshness
+            meta, now, version, sources=sources, newest=newest, barrier=barrier, wanted=pipeline.freshness
         ),
         epochs=epochs,
         shape=store_shape(version),
-        freshness=settings.freshness,
-        publish=settings.publish,
-        tables=tuple(compare_published(meta, sink) for sink in settings.publish) if version.published else (),
+        freshness=pipeline.freshness,
+        publish=pipeline.publish,
+        tables=tuple(compare_published(meta, sink) for sink in pipeline.publish) if version.published else (),
         copy=find_copy(meta),
         verified=read_verified(meta, version),
         record=read_record(meta.objects, version.epoch) if version.epoch else None,
         inputs=inputs_by_relation(version.catalog) if version.held else {},
         statements=statements,
         is_empty=not version.epoch and not statements and barrier is None,
-        missing=missing_files(meta, version, settings.arrival, due, now),
+        missing=missing_files(meta, version, pipeline.arrival, due, now),
     )
 
 
-def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int = 5, everything: bool = False) -> Status:
-    """Return the status of a pipeline with its settings. Otherwise as `read_status`."""
-    return read_status(meta, now, StatusSettings.of_pipeline(pipeline), last=last, everything=everything)
-
-
 _INTERVALS = 31  # the newest, whose files must have arrived
+_NO_PIPELINE = Pipeline("", Path(), "", ())
 
 
-def _past_intervals(version: HummockVersion, settings: StatusSettings, now: datetime) -> list[Interval]:
-    if settings.schedule is None:
+def _past_intervals(version: HummockVersion, pipeline: Pipeline, now: datetime) -> list[Interval]:
+    if pipeline.schedule is None:
         return []
-    return past_intervals(settings.schedule, version.catalog.resolve_zone(settings.time_zone), now, _INTERVALS)
+    return past_intervals(pipeline.schedule, version.catalog.resolve_zone(pipeline.time_zone), now, _INTERVALS)
 
 
-def _ended_until(version: HummockVersion, settings: StatusSettings, run: RunFacts | None) -> datetime | None:
+def _ended_until(version: HummockVersion, pipeline: Pipeline, run: RunFacts | None) -> datetime | None:
     """Return the end of the newest interval whose run has ended; None if there is none, or without a schedule.
 
     A scheduler that stands still is another trouble (`overdue`).
     """
-    if (schedule := settings.schedule) is None:
+    if (schedule := pipeline.schedule) is None:
         return None
     ends = [] if run is None or run.ended_until is None else [run.ended_until]
     moment_of_store = time_of_micros(version.moment)
-    if version.by_intervals and moment_of_store > Ticks(schedule.cron, settings.time_zone).first_tick(schedule.start):
+    if version.by_intervals and moment_of_store > Ticks(schedule.cron, pipeline.time_zone).first_tick(schedule.start):
         ends.append(moment_of_store)
     return max(ends, default=None)
 

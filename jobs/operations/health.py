@@ -7,7 +7,7 @@ from tussock.jobs.barriers.columns import takes_new_columns
 from tussock.jobs.driver.run_record import record_end, record_failure
 from tussock.jobs.facts.health import Trouble, trouble_of_unopened
 from tussock.jobs.facts.history import epochs_of_run
-from tussock.jobs.facts.status import Status, status_of
+from tussock.jobs.facts.status import Status, read_status
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.quality import find_refusal
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
@@ -17,8 +17,8 @@ EPOCHS = 5  # the newest, in which a stuck epoch finds how long others took
 
 
 def health_of_store(store: PipelineStore) -> Status:
-    """Return the status of an opened pipeline. Cost, and errors of the store: as `status_of`."""
-    return status_of(store.pipeline, store.meta, store.now, last=EPOCHS)
+    """Return the status of an opened pipeline. Cost, and errors of the store: as `read_status`."""
+    return read_status(store.meta, store.now, store.pipeline, last=EPOCHS)
 
 
 def health_after_run(

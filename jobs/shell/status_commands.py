@@ -21,7 +21,7 @@ EXIT_WRONG = 4
 
 def _run_status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.facts.health import trouble_of_unopened
-    from tussock.jobs.facts.status import status_of
+    from tussock.jobs.facts.status import read_status
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
@@ -35,7 +35,7 @@ def _run_status(chosen: argparse.Namespace) -> int:
     now = time_of_ms(clock_ms())
     try:
         store = open_chosen(chosen)
-        status = status_of(store.pipeline, store.meta, now, last=chosen.last, everything=chosen.everything)
+        status = read_status(store.meta, now, store.pipeline, last=chosen.last, everything=chosen.everything)
     except (
         PipelineError,
         DamagedError,

@@ -7,7 +7,7 @@ from fastapi import HTTPException
 
 from tussock.jobs.facts.health import Trouble, trouble_of_unopened, with_scheduler, without_row_values
 from tussock.jobs.facts.runs import RunFacts
-from tussock.jobs.facts.status import Status, status_of
+from tussock.jobs.facts.status import Status, read_status
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
@@ -24,7 +24,7 @@ def look_at_status(store: SeenStore) -> LookResult:
     of = store.pipeline
 
     def look(meta: MetaStore) -> Status:
-        return status_of(of, meta, time_of_ms(clock_ms()), last=EPOCHS_LOOKED_AT)
+        return read_status(meta, time_of_ms(clock_ms()), of, last=EPOCHS_LOOKED_AT)
 
     return store.look("status", look)
 

@@ -566,8 +566,8 @@ def test_a_page_of_a_busy_store_shows_the_last_facts_with_their_time_and_says_th
 
 
 def test_a_page_whose_status_takes_long_says_that_it_waits(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, status_of = Event(), health.status_of
-    monkeypatch.setattr(health, "status_of", lambda *given, **more: known.wait(60) and status_of(*given, **more))
+    known, read_status = Event(), health.read_status
+    monkeypatch.setattr(health, "read_status", lambda *given, **more: known.wait(60) and read_status(*given, **more))
     monkeypatch.setattr(stores, "FRESH_S", 0.0)
     monkeypatch.setattr(stores, "OLD_PATIENCE_S", 0.05)
     monkeypatch.setattr(stores, "OLD_S", -1.0)

@@ -24,7 +24,7 @@ from tests.support.plugins import by_name as steps
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.facts.runs import RunState, last_run
-from tussock.jobs.facts.status import status_of
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import find_pipeline
@@ -117,7 +117,7 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
 
     write(tmp_path / "files/2.parquet", 3)
     steps.publish(NAME, meta.read_latest().epoch)
-    now = status_of(find_pipeline(NAME, tmp_path / "pipelines"), meta, datetime.now(UTC))
+    now = read_status(meta, datetime.now(UTC), find_pipeline(NAME, tmp_path / "pipelines"))
     metrics.send_health(NAME, now)
     found = server.received()
     (one,) = now.views

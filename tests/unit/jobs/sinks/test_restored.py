@@ -29,7 +29,7 @@ from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.facts.published import compare_published
-from tussock.jobs.facts.status import StatusSettings, read_status
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
@@ -42,6 +42,7 @@ from tussock.jobs.settings.home import (
     place_of,
     recorded_home,
 )
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.settings.publishing import KINDS
 from tussock.jobs.sinks.base import ForeignTableError
@@ -96,7 +97,11 @@ class Store:
 
     def follows(self) -> bool:
         """Whether `tussock status` finds no problem with the tables and the store's place."""
-        found = read_status(open_meta(self.address), time_of_ms(clock_ms()), StatusSettings(publish=(self.settings,)))
+        found = read_status(
+            open_meta(self.address),
+            time_of_ms(clock_ms()),
+            Pipeline("", Path(), self.address, (), publish=(self.settings,)),
+        )
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:
