@@ -28,6 +28,7 @@ from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
 from tussock.jobs.quality.record import QualityRecord
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.statements.deployment import DeployOptions
 from tussock.jobs.upkeep.compaction import compact_store
 
 BUDGET = 1.3  # growth of the suite's seconds from the smallest size to the largest
@@ -102,7 +103,8 @@ def _measured(rows: int, runs: int) -> Measured:
                 session.flush()
             compact_store(session.meta)
             before = [_epoch(session, random, rows)[0] for _ in range(runs + 1)][1:]
-            session.apply(pipeline.read_scripts(), derived=derive_measures(_pipeline(pipeline.folder, {})))
+            options = DeployOptions(derived=derive_measures(_pipeline(pipeline.folder, {})))
+            session.apply(pipeline.read_scripts(), options)
             session.flush()
             compact_store(session.meta)
             epochs, checks = [], []

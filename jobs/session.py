@@ -17,7 +17,7 @@ Spark.
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -76,7 +76,7 @@ if TYPE_CHECKING:  # imported on use: only SQL needs Spark
 
     from tussock.jobs.quality.record import QualityRecord
     from tussock.jobs.reading.frames import Frames
-    from tussock.jobs.statements.deployment import Deployment, Derived
+    from tussock.jobs.statements.deployment import Deployment, DeployOptions
     from tussock.jobs.verify.record import Verification
 
 
@@ -264,32 +264,19 @@ class Session:
             self._statement_runner.end_transaction(began)
             raise
 
-    def plan(
-        self,
-        scripts: Sequence[tuple[Path, str]],
-        *,
-        prune: bool | Collection[str] = False,
-        resume: Sequence[str] = (),
-        derived: "Derived | None" = None,
-        zone_rules: bool = False,
-        schema: str = DEFAULT_SCHEMA,
-    ) -> "Deployment":
+    def plan(self, scripts: Sequence[tuple[Path, str]], options: "DeployOptions | None" = None) -> "Deployment":
         """Return the changes that `apply` would make with these files.
 
         Writes nothing; without changes, starts no Spark.
         """
         with self._at_work():
-            return self._deployment(scripts, prune, resume, derived, zone_rules, schema, stores_rows=False)
+            return self._deployment(scripts, options, stores_rows=False)
 
     def apply(
         self,
         scripts: Sequence[tuple[Path, str]],
+        options: "DeployOptions | None" = None,
         *,
-        prune: bool | Collection[str] = False,
-        resume: Sequence[str] = (),
-        derived: "Derived | None" = None,
-        zone_rules: bool = False,
-        schema: str = DEFAULT_SCHEMA,
         require: "Callable[[Deployment], None] | None" = None,
     ) -> "Deployment":
         """Apply a pipeline's files, all of them as one entry of the log, or nothing.
@@ -299,13 +286,7 @@ class Session:
 
         Args:
             scripts: the files with their text, in order.
-            prune: drop the views that the files do not define; or the names of relations of any kind to drop.
-            resume: paused views to rebuild, with the views that were paused together with them.
-            derived: returns further statements for the views of the files, such as the measures of quality suites; None
-                leaves these unchanged.
-            zone_rules: record the rules of time zones that this Java has, if they differ from the recorded ones, and
-                rebuild the views that convert by them.
-            schema: of names without one, in each file before its first USE.
+            options: None: the default ones.
             require: called with the deployment before it is logged. If it raises, nothing is logged.
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
@@ -313,7 +294,7 @@ class Session:
         with self._at_work(), self._statement_runner.require_no_transaction("apply"):
             while True:
                 try:
-                    deployment = self._deployment(scripts, prune, resume, derived, zone_rules, schema, stores_rows=True)
+                    deployment = self._deployment(scripts, options, stores_rows=True)
                 except EpochMovedError:
                     continue
                 if require is not None:
@@ -325,24 +306,16 @@ class Session:
                     return replace(deployment, position=position)
 
     def _deployment(
-        self,
-        scripts: Sequence[tuple[Path, str]],
-        prune: bool | Collection[str],
-        resume: Sequence[str],
-        derived: "Derived | None",
-        zone_rules: bool,
-        schema: str,
-        *,
-        stores_rows: bool,
+        self, scripts: Sequence[tuple[Path, str]], options: "DeployOptions | None", *, stores_rows: bool
     ) -> "Deployment":
-        from tussock.jobs.statements.deployment import DeploymentBuilder
+        from tussock.jobs.statements.deployment import DeploymentBuilder, DeployOptions
 
         version = self.meta.read_latest()
         catalog = self._pending.read_catalog(version)
         deploying = DeploymentBuilder(
             self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting_log
         )
-        return deploying.make_deployment(scripts, prune, resume, derived, zone_rules, schema)
+        return deploying.make_deployment(scripts, options or DeployOptions())
 
     def flush(
         self,

@@ -9,7 +9,7 @@ result. `apply` plans again, rejects a different plan, and names the edits. A lo
 nothing has changed, no Spark is started and the tasks after `plan` are skipped.
 """
 
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
@@ -19,6 +19,9 @@ from tussock_steps import open_parent_store, pipeline_of
 from tussock_tasks import no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from tussock.jobs.statements.deployment import DeployOptions
 
 APPROVED_LINES = 20  # of an INSERT on the page of the approval; the log of `plan` has all
 PARAMS = {
@@ -66,7 +69,7 @@ def plan(pipeline: Pipeline) -> Any:
         with no_retry(name):
             pipeline = pipeline_of(name)
             set_connections_of_files(pipeline)
-            deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
+            deployment = deploy.plan(pipeline, _read_options(params), print)
             bill = describe_bill(pipeline, deployment)
         print(deployment_text(deployment, pipeline.argument, full=True, bill=bill))
         if not deployment.pending:
@@ -96,9 +99,7 @@ def apply(pipeline: Pipeline) -> Any:
         with no_retry(name):
             pipeline = pipeline_of(name)
             set_connections_of_files(pipeline)
-            deployment = deploy.apply(
-                pipeline, **_read_choices(params), approved=approved_plan(ti, "plan"), progress=print
-            )
+            deployment = deploy.apply(pipeline, _read_options(params), approved_plan(ti, "plan"), print)
         print(deployment_text(deployment, name))
 
     return bring(pipeline.name)
@@ -136,19 +137,11 @@ def _merge_branch(name: str, branch: str, approved: str) -> None:
         print(merge_text(merge_into_parent(store, branch, approved, print)))
 
 
-class _Choices(TypedDict):
-    """Arguments of `deploy.plan` and `deploy.apply`."""
-
-    prune: bool
-    resume: tuple[str, ...]
-    zone_rules: bool
-
-
-def _read_choices(params: dict[str, Any] | None) -> _Choices:
+def _read_options(params: dict[str, Any] | None) -> "DeployOptions":
     """The values of the trigger form."""
+    from tussock.jobs.statements.deployment import DeployOptions
+
     asked = params or {}
-    return _Choices(
-        prune=bool(asked.get("prune")),
-        resume=tuple(asked.get("resume") or ()),
-        zone_rules=bool(asked.get("zone_rules")),
+    return DeployOptions(
+        bool(asked.get("prune")), tuple(asked.get("resume") or ()), zone_rules=bool(asked.get("zone_rules"))
     )

@@ -136,9 +136,10 @@ def plan_build_of(store: PipelineStore, name: str) -> "Deployment":
     Changes nothing. Raises: FilesDifferError; as tussock.jobs.operations.deploy.plan.
     """
     from tussock.jobs.operations.deploy import plan  # imports the language
+    from tussock.jobs.statements.deployment import DeployOptions
 
     _require_files(store, name)
-    return plan(store.pipeline, _dropped_in(store, name))
+    return plan(store.pipeline, DeployOptions(prune=_dropped_in(store, name)))
 
 
 def _dropped_in(store: PipelineStore, name: str) -> tuple[str, ...]:
@@ -157,9 +158,10 @@ def build_in_parent(store: PipelineStore, name: str, approved: str | None, progr
     Raises: FilesDifferError; as tussock.jobs.operations.deploy.apply.
     """
     from tussock.jobs.operations.deploy import apply  # imports the language
+    from tussock.jobs.statements.deployment import DeployOptions
 
     _require_files(store, name)
-    done = apply(store.pipeline, _dropped_in(store, name), approved=approved, progress=progress)
+    done = apply(store.pipeline, DeployOptions(prune=_dropped_in(store, name)), approved, progress)
     store.meta.end_branch(name, "merged")
     return done
 

@@ -1,11 +1,11 @@
 """Deployment of a pipeline's files to its store, for `tussock plan`, `tussock apply` and the DAG deploy_<pipeline>."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from tussock.jobs.facts.bill import Bill, record_bill
 from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
@@ -22,7 +22,7 @@ from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, describe_edits, statement_items
-from tussock.jobs.statements.deployment import Deployment, Derived, DerivedScript
+from tussock.jobs.statements.deployment import Deployment, DeployOptions, Derived, DerivedScript
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import missing_spark
 from tussock.statestore.local_disk import TemporaryFolder
@@ -78,24 +78,18 @@ class PlanOutdatedError(InputError):
         )
 
 
-def plan(
-    pipeline: Pipeline,
-    prune: bool | Collection[str] = False,
-    resume: Sequence[str] = (),
-    progress: Progress = no_progress,
-    zone_rules: bool = False,
-) -> Deployment:
+def plan(pipeline: Pipeline, options: DeployOptions | None = None, progress: Progress = no_progress) -> Deployment:
     """Return the changes that `apply` would make. Writes nothing; if the store does not exist, everything is new.
 
     Args:
-        prune, resume, zone_rules: as in Session.apply.
+        options: `derived` and `schema` are the pipeline's. None: the default ones.
         progress: receives one line if Spark starts, and one if suites exist that never run.
 
     Raises: InputError branches with file and place.
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    return _make_plan(pipeline, _read_files(pipeline, prune, resume, zone_rules), progress)
+    return _make_plan(pipeline, _read_files(pipeline, options), progress)
 
 
 def _make_plan(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deployment:
@@ -106,16 +100,14 @@ def _make_plan(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deploym
             store = stack.enter_context(TemporaryFolder("plan"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_open_session(pipeline, store, progress))
-        return read.complete_plan(session.plan(read.scripts, **read.arguments))
+        return read.complete_plan(session.plan(read.scripts, read.options))
 
 
 def apply(
     pipeline: Pipeline,
-    prune: bool | Collection[str] = False,
-    resume: Sequence[str] = (),
+    options: DeployOptions | None = None,
     approved: Approval | str | None = None,
     progress: Progress = no_progress,
-    zone_rules: bool = False,
 ) -> Deployment:
     """Apply the pipeline's files to its store atomically. Creates the store if it does not exist.
 
@@ -123,14 +115,14 @@ def apply(
     they are logged. A second apply of the same plan changes nothing.
 
     Args:
-        prune, resume, zone_rules: as in Session.apply.
+        options: as of `plan`.
         approved: the approved plan, as `Approval` or JSON, or a text that contains its digest.
 
     Raises: PlanOutdatedError with each difference; NoApprovalError; OverLimitError; as `plan`.
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    read = _read_files(pipeline, prune, resume, zone_rules)
+    read = _read_files(pipeline, options)
     approved = approval_of(approved) if isinstance(approved, str) else approved
     if approved is not None:
         read.require_inputs(approved)
@@ -156,7 +148,7 @@ def apply(
         require_affordable(pipeline, bill)
 
     with _open_session(pipeline, pipeline.store, progress) as session:
-        done = session.apply(read.scripts, **read.arguments, require=require_wanted)
+        done = session.apply(read.scripts, read.options, require=require_wanted)
         if done.position is not None and bill is not None:
             record_bill(session.meta, bill)
         if not pipeline.branch:
@@ -177,16 +169,6 @@ def _suite_items(pipeline: Pipeline) -> Iterator[PlanItem]:
         yield PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}")
 
 
-class _SessionArguments(TypedDict):
-    """Arguments of Session.plan and Session.apply."""
-
-    prune: bool | Collection[str]
-    resume: Sequence[str]
-    derived: Derived
-    zone_rules: bool
-    schema: str
-
-
 @dataclass(frozen=True, slots=True)
 class _Read:
     """The files and settings of a pipeline, read once for the comparison and for the apply after it.
@@ -194,12 +176,11 @@ class _Read:
     Args:
         items: the settings, suites and variables.
         makes_store: the store does not exist yet.
-        arguments: arguments of Session.plan and Session.apply.
     """
 
     name: str
     scripts: Sequence[tuple[Path, str]]
-    arguments: "_SessionArguments"
+    options: DeployOptions
     items: tuple[PlanItem, ...]
     makes_store: bool
 
@@ -232,8 +213,10 @@ class _Read:
             )
 
 
-def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Sequence[str], zone_rules: bool) -> _Read:
+def _read_files(pipeline: Pipeline, options: DeployOptions | None) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
+    options = options or DeployOptions()
+    prune = options.prune
     suites, makes_store = _read_suites(pipeline), not store_exists(pipeline.store)
     assertions = read_assertions(pipeline)
     folder = pipeline.folder
@@ -248,8 +231,8 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
         ),
         **{f"spark.{key}": value for key, value in sorted(pipeline.spark.items()) if key.startswith("spark.sql.")},
         "--prune": ("yes" if prune else "no") if isinstance(prune, bool) else ", ".join(sorted(prune)) or "no",
-        "--resume": ", ".join(resume),
-        **({"--zone-rules": "yes"} if zone_rules else {}),
+        "--resume": ", ".join(options.resume),
+        **({"--zone-rules": "yes"} if options.zone_rules else {}),
     }
     items = (
         *_new_store(pipeline, makes_store),
@@ -258,10 +241,8 @@ def _read_files(pipeline: Pipeline, prune: bool | Collection[str], resume: Seque
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.find_variables().items())),
     )
     derived = partial(_derive_statements, pipeline, suites, assertions)
-    arguments = _SessionArguments(
-        prune=prune, resume=resume, derived=derived, zone_rules=zone_rules, schema=pipeline.schema
-    )
-    return _Read(pipeline.argument, pipeline.read_scripts(), arguments, items, makes_store)
+    options = replace(options, derived=derived, schema=pipeline.schema)
+    return _Read(pipeline.argument, pipeline.read_scripts(), options, items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:

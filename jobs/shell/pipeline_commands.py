@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tussock.jobs.operations.epochs import LevelRunner, RunResult
     from tussock.jobs.operations.store import PipelineStore
+    from tussock.jobs.statements.deployment import DeployOptions
 
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
@@ -172,7 +173,7 @@ def _run_plan(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = named_pipeline(chosen)
-    deployment = plan(pipeline, chosen.prune, chosen.resume, say, chosen.zone_rules)
+    deployment = plan(pipeline, _chosen_options(chosen), say)
     bill = describe_bill(pipeline, deployment, whole=chosen.bill)
     print(deployment_text(deployment, pipeline.argument, chosen.full, bill=bill))
     if chosen.save is not None:
@@ -199,7 +200,7 @@ def _run_apply(chosen: argparse.Namespace) -> None:
     approved = chosen.approved
     if approved is not None and is_file(approved):
         approved = text_of(Path(approved))
-    done = apply(pipeline, chosen.prune, chosen.resume, approved, say, chosen.zone_rules)
+    done = apply(pipeline, _chosen_options(chosen), approved, say)
     print(deployment_text(done, pipeline.argument))
 
 
@@ -207,6 +208,12 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     _deployment_arguments(parser)
     approved = "apply only this plan: a digest printed by `tussock plan`, or a file written by `tussock plan --save`"
     parser.add_argument("--approved", metavar="DIGEST|FILE", help=approved)
+
+
+def _chosen_options(chosen: argparse.Namespace) -> "DeployOptions":
+    from tussock.jobs.statements.deployment import DeployOptions
+
+    return DeployOptions(chosen.prune, chosen.resume, zone_rules=chosen.zone_rules)
 
 
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:

@@ -102,6 +102,27 @@ Derived = Callable[[Catalog], Iterable[DerivedScript]]
 """Derives statements from a catalog's views."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeployOptions:
+    """What a deployment does beside the statements of the files.
+
+    Args:
+        prune: drop the views that the files do not define; or the names of relations of any kind to drop.
+        resume: paused views to rebuild, with the views that were paused together with them.
+        derived: returns further statements for the views of the files, such as the measures of quality suites; None
+            leaves these unchanged.
+        zone_rules: record the rules of time zones that this Java has, if they differ from the recorded ones, and
+            rebuild the views that convert by them.
+        schema: of names without one, in each file before its first USE.
+    """
+
+    prune: bool | Collection[str] = False
+    resume: Sequence[str] = ()
+    derived: Derived | None = None
+    zone_rules: bool = False
+    schema: str = DEFAULT_SCHEMA
+
+
 class StepAction(StrEnum):
     """The action of a deployment for one statement, or for one relation that no statement names."""
 
@@ -225,42 +246,27 @@ class DeploymentBuilder:
     def __post_init__(self) -> None:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
 
-    def make_deployment(
-        self,
-        scripts: Sequence[Script],
-        prune: bool | Collection[str],
-        resume: Sequence[str] = (),
-        derived: Derived | None = None,
-        zone_rules: bool = False,
-        schema: str = DEFAULT_SCHEMA,
-    ) -> Deployment:
+    def make_deployment(self, scripts: Sequence[Script], options: DeployOptions) -> Deployment:
         """The deployment of these files.
-
-        Args:
-            schema: of names without one, in each file before its first USE.
-            derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
-            prune: drop views that the files do not name; or the names of relations of any kind to drop.
-            resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
-            zone_rules: record the rules of time zones that this Java has, and rebuild the views that convert by them.
 
         Raises: subclasses of InputError that name the place, with the file in a note. Nothing is logged then.
         """
-        whole, moves = True, self._record_zone_rules() if zone_rules else ()
+        whole, moves = True, self._record_zone_rules() if options.zone_rules else ()
         for path, script in scripts:
             with errors_with_file(path):
-                for statement in split_script(script, schema):
+                for statement in split_script(script, options.schema):
                     whole = whole and self._process_statement(path, statement)
                     if not whole:
                         self._remember_name(statement)
-        if derived is not None and whole:
-            for own in derived(self._draft.catalog):
+        if options.derived is not None and whole:
+            for own in options.derived(self._draft.catalog):
                 with errors_with_file(own.file):
                     self._process_statement(own.file, ScriptStatement(own.text, schema=own.schema), own=own)
-        self._without_files(prune if whole else False, own=derived is not None and whole)
-        self._resume_views(resume)
+        self._without_files(options.prune if whole else False, own=options.derived is not None and whole)
+        self._resume_views(options.resume)
         self._rebind_views(moved_views(self.catalog, moves, self.meta.settings.time_zone))
         self._settle_views()
-        if not zone_rules:
+        if not options.zone_rules:
             self._note_other_rules()
         changes = bool(self._draft.statements)
         if changes:

@@ -15,7 +15,7 @@ from tussock_approval import in_lines
 from scripts.airflow_home import airflow_environment
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
-from tussock.jobs.statements.deployment import Deployment, Step, StepAction
+from tussock.jobs.statements.deployment import Deployment, DeployOptions, Step, StepAction
 from tussock.jobs.texts.deployment import deployment_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -103,8 +103,8 @@ def test_each_choice_of_the_form_reaches_the_plan_and_the_command_in_its_last_li
     dag = dags_of(tmp_path, monkeypatch, SHOP).deploy_shop
     (tmp_path / "shop/views.sql").write_text("")
 
-    def planned(self: Session, *texts: object, **choices: object) -> Deployment:
-        assert (choices["prune"], list(choices["resume"]), choices["zone_rules"]) == (  # type: ignore[call-overload]
+    def planned(self: Session, texts: object, chosen: DeployOptions) -> Deployment:
+        assert (chosen.prune, list(chosen.resume), chosen.zone_rules) == (
             form.get("prune", False),
             form.get("resume", []),
             form.get("zone_rules", False),

@@ -16,7 +16,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.statements.approval import Approval
-from tussock.jobs.statements.deployment import Deployment
+from tussock.jobs.statements.deployment import Deployment, DeployOptions
 from tussock.jobs.texts.deployment import deployment_text
 
 SETTINGS = 'name = "shop"\nstore = "${SHOP_STORE:-store}"\nsql = ["tables.sql", "views.sql"]\n[quality]\n'
@@ -48,12 +48,8 @@ class Shop:
     folder: Path
     approved: Deployment
 
-    def apply(self, approved: "str | Approval | None" = None, **more: object) -> Deployment:
-        return apply(
-            load_pipeline(self.folder),
-            approved=approved or self.approved.approval.to_json(),
-            **more,  # type: ignore[arg-type]
-        )
+    def apply(self, approved: "str | Approval | None" = None, options: DeployOptions | None = None) -> Deployment:
+        return apply(load_pipeline(self.folder), options, approved or self.approved.approval.to_json())
 
     def change(self, file: str, old: str, new: str) -> None:
         path = self.folder / file
@@ -192,12 +188,12 @@ def test_an_edit_after_the_approval_refuses_the_apply_and_is_named(
 @pytest.mark.spark
 def test_the_code_of_a_function_and_the_choices_of_a_run_are_approved_too(shop: Shop) -> None:
     before = shop.stored()[0]
-    for more, named in (
-        ({"prune": True}, "setting --prune: no approved, yes now"),
-        ({"resume": ["names"]}, "setting --resume"),
+    for options, named in (
+        (DeployOptions(prune=True), "setting --prune: no approved, yes now"),
+        (DeployOptions(resume=["names"]), "setting --resume"),
     ):
         with pytest.raises(PlanOutdatedError, match=named):
-            shop.apply(**more)
+            shop.apply(options=options)
     shop.change("functions/doubling.py", "x * 2", "x * 3")
     with pytest.raises(PlanOutdatedError) as found:
         shop.apply()

@@ -17,7 +17,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.java_zones import java_zones
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.spark import zones
-from tussock.jobs.statements.deployment import Deployment, StepAction
+from tussock.jobs.statements.deployment import Deployment, DeployOptions, StepAction
 from tussock.jobs.verify.record import Verdict
 from tussock.statestore.zones import ZoneRules, digest_of, rules_of, zone_rules
 
@@ -102,11 +102,11 @@ def test_a_store_keeps_its_rules_until_it_is_moved(
     with opened(tmp_path, spark) as session:
         session.flush()
         wanted = {f"time zone {ZONE}", "view days", "view numbers", "view hours"}
-        assert steps(session.plan(scripts, zone_rules=True)).keys() == wanted
+        assert steps(session.plan(scripts, DeployOptions(zone_rules=True))).keys() == wanted
         assert digest_of(session.meta.read_latest().catalog.resolve_zone(ZONE)) == digest_of(recorded), (
             "a plan changes nothing"
         )
-        assert steps(session.apply(scripts, zone_rules=True)).keys() == wanted
+        assert steps(session.apply(scripts, DeployOptions(zone_rules=True))).keys() == wanted
         session.flush()
         assert rows(session, "days") == {("2027-01-15", "2")}
         assert rows(session, "hours") == {("0", "23"), ("1", "23"), ("2", "0")}

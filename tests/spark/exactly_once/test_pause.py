@@ -17,6 +17,7 @@ from tussock.jobs.catalog.create import PausedViewError
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
+from tussock.jobs.statements.deployment import DeployOptions
 from tussock.jobs.trouble.row_names import ViewRowError
 
 pytestmark = pytest.mark.spark
@@ -195,7 +196,7 @@ def test_a_flush_that_pauses_a_view_warns_and_apply_resumes_the_view(session: Se
         ";\n".join([TABLE, *(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in VIEWS.items())]),
     )
     session.execute("UPDATE orders SET b = 1 WHERE b = 0")
-    may_pause.apply([script], resume=["ratio"])
+    may_pause.apply([script], DeployOptions(resume=["ratio"]))
     may_pause.flush()
     judge = spark.newSession()
     values = "(1, 10, 2), (2, 9, 3), (3, 5, 1), (4, 100, 10)"

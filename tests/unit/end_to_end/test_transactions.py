@@ -25,7 +25,7 @@ from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
-from tussock.jobs.statements.deployment import Deployment, DeploymentBuilder
+from tussock.jobs.statements.deployment import Deployment, DeploymentBuilder, DeployOptions
 from tussock.jobs.statements.open_transaction import TransactionError
 from tussock.jobs.statements.statement_writer import Answer, SkippedInputError
 from tussock.jobs.statements.transaction import DraftTransaction
@@ -363,7 +363,7 @@ def test_an_apply_is_computed_again_if_a_barrier_skips_what_it_has_read(
             inject_barrier(session.meta)
             abandon_barrier(session.meta, Detour(skip_entries=(first,)))
         return replace(
-            deploying.make_deployment([], False),
+            deploying.make_deployment([], DeployOptions()),
             statement=msgspec.structs.replace(reader, after=tuple(read[-1])),
             pending=True,
         )

@@ -23,6 +23,7 @@ from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.variables import substituted_in_sql
+from tussock.jobs.statements.deployment import DeployOptions
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt"
 SEEDS = {
@@ -45,7 +46,7 @@ def imported(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 def session(imported: ImportReport, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
     pipeline = load_pipeline(imported.folder)
     with Session(str(tmp_path_factory.mktemp("store")), spark, runner="local", workers=1) as session:
-        session.apply(pipeline.read_scripts(), derived=derive_measures(pipeline))
+        session.apply(pipeline.read_scripts(), DeployOptions(derived=derive_measures(pipeline)))
         session.flush()
         yield session
 

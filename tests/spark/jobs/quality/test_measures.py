@@ -36,14 +36,14 @@ from tussock.jobs.quality.suite_runs import SuiteFound, SuiteRuns
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.statements.deployment import StepAction
+from tussock.jobs.statements.deployment import DeployOptions, StepAction
 from tussock.jobs.statements.statement_maker import ReservedNameError
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 
 def apply(session: Session, pipeline: Pipeline) -> list[tuple[StepAction, str]]:
-    found = session.apply(pipeline.read_scripts(), derived=derive_measures(pipeline))
+    found = session.apply(pipeline.read_scripts(), DeployOptions(derived=derive_measures(pipeline)))
     return [(step.action, step.what) for step in found.steps]
 
 
@@ -247,7 +247,7 @@ def test_conditions_and_queries_that_would_stop_epochs_or_need_spark_for_them_ar
     with Session(pipeline.store, spark) as session:
         notes = [
             step.note
-            for step in session.apply(pipeline.read_scripts(), derived=derive_measures(pipeline)).steps
+            for step in session.apply(pipeline.read_scripts(), DeployOptions(derived=derive_measures(pipeline))).steps
             if step.note
         ]
         assert notes, "the plan says so"
