@@ -19,7 +19,7 @@ try:
         from airflow.sdk.observability.stats import Stats as stats  # type: ignore[no-redef]
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf
-    from airflow.exceptions import (  # type: ignore[attr-defined,no-redef]
+    from airflow.exceptions import (  # type: ignore[attr-defined,no-redef] # isort: skip
         AirflowException,
         AirflowFailException,
         AirflowSkipException,

@@ -11,14 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tussock.statestore.types import (
-    VARIANT,
-    array_name,
-    arrow_type,
-    map_name,
-    struct_name,
-    type_name,
-)
+from tussock.statestore.types import VARIANT, array_name, arrow_type, map_name, struct_name, type_name
 
 VOID = "void"
 NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a schema's column: its declared type

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tussock.jobs.executors.base import net_chunk
-from tussock.jobs.executors.operator import (
-    Actor,
-    Executor,
-    PlainNode,
-    TakesPieces,
-    expression_error,
-)
+from tussock.jobs.executors.operator import Actor, Executor, PlainNode, TakesPieces, expression_error
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text

@@ -39,15 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, make_chunk, rows_of
-from tussock.jobs.executors.base import (
-    NO_ROW,
-    Positions,
-    change_error,
-    key_ids,
-    state_table,
-    take_rows,
-    weights_of,
-)
+from tussock.jobs.executors.base import NO_ROW, Positions, change_error, key_ids, state_table, take_rows, weights_of
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
 from tussock.jobs.executors.exact_sum import integer_values
 from tussock.jobs.executors.input_parts import InputPart, even_parts, input_parts, scanned_parts, vnodes_of_rows

@@ -23,13 +23,7 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
-from tussock.jobs.executors.operator import (
-    Actor,
-    Executor,
-    MakesPieces,
-    PlainNode,
-    expression_error,
-)
+from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, PlainNode, expression_error
 from tussock.jobs.executors.unbounded import ONE_ROW, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text

@@ -55,12 +55,7 @@ from tussock.jobs.importing.sdp_queries import (
     unknown_setting,
 )
 from tussock.jobs.importing.sdp_reads import SourceRead, read_of_call, read_of_options
-from tussock.jobs.importing.sdp_recorder import (
-    FrameQuery,
-    PythonFileError,
-    Recorder,
-    recording,
-)
+from tussock.jobs.importing.sdp_recorder import FrameQuery, PythonFileError, Recorder, recording
 from tussock.jobs.importing.sdp_spec import SdpSpec, path_within, remedy_of_setting
 from tussock.jobs.importing.sdp_words import (
     AppendWords,

@@ -7,12 +7,7 @@ from tussock.jobs.operations.alerts import end_past_alerts
 from tussock.jobs.operations.publication import Publication, publication_of
 from tussock.jobs.operations.quality import check_once, has_suites, record_news, record_unchecked, require_passed
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.quality.record import (
-    HeldViewsError,
-    MissingRecordError,
-    QualityRecord,
-    require_judged,
-)
+from tussock.jobs.quality.record import HeldViewsError, MissingRecordError, QualityRecord, require_judged
 from tussock.statestore.progress import Progress
 
 

@@ -11,12 +11,7 @@ from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.home import recorded_home
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.sinks.ledger import ledger_of
-from tussock.jobs.sinks.manifest import (
-    PublishManifest,
-    forget_epoch_manifests,
-    read_manifest,
-    write_epoch_manifest,
-)
+from tussock.jobs.sinks.manifest import PublishManifest, forget_epoch_manifests, read_manifest, write_epoch_manifest
 from tussock.jobs.sinks.publication import PublishedTable, epoch_to_publish, publish_tables, tidy_tables
 from tussock.statestore.errors import InputError, MustStopError, RetryableError, TussockError
 from tussock.statestore.meta.epoch import COUNTER_BITS

@@ -30,11 +30,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 
 from tussock.jobs.settings.publishing import KafkaSettings
 from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
-from tussock.jobs.sinks.kafka_errors import (
-    RegistryRefusedError,
-    RegistrySettingsError,
-    RegistryUnavailableError,
-)
+from tussock.jobs.sinks.kafka_errors import RegistryRefusedError, RegistrySettingsError, RegistryUnavailableError
 from tussock.jobs.sinks.kafka_messages import RowCodec
 from tussock.statestore.types import arrow_type, holds_variant
 

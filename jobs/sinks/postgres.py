@@ -28,12 +28,7 @@ from psycopg.conninfo import make_conninfo
 
 from tussock.jobs.logical.quoting import quote_identifier
 from tussock.jobs.logical.relation_names import outside_name
-from tussock.jobs.postgres.connection import (
-    LOCK_WAIT,
-    SESSION,
-    apply_settings,
-    open_connection,
-)
+from tussock.jobs.postgres.connection import LOCK_WAIT, SESSION, apply_settings, open_connection
 from tussock.jobs.settings.connections import CONNECTION_PARTS, read_connection
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PostgresSettings, PublishSettings
 from tussock.jobs.settings.redaction import without_password
@@ -48,11 +43,7 @@ from tussock.jobs.sinks.base import (
     WholeRows,
 )
 from tussock.jobs.sinks.manifest import SinkSize, TableState
-from tussock.jobs.sinks.postgres_errors import (
-    DependentViewsError,
-    connection_error,
-    translating_errors,
-)
+from tussock.jobs.sinks.postgres_errors import DependentViewsError, connection_error, translating_errors
 from tussock.jobs.sinks.postgres_rows import READ_FORMS, checked_columns, copy_rows, key_columns, read_copy
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.types import arrow_type

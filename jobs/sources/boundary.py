@@ -25,14 +25,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import (
-    EngineReader,
-    OptionEffect,
-    PinRequest,
-    Pins,
-    ReadPart,
-    SourceReader,
-)
+from tussock.jobs.sources.base import EngineReader, OptionEffect, PinRequest, Pins, ReadPart, SourceReader
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource

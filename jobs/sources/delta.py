@@ -29,13 +29,7 @@ from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import (
-    EngineReader,
-    Item,
-    OptionEffect,
-    PinRequest,
-    Pins,
-)
+from tussock.jobs.sources.base import EngineReader, Item, OptionEffect, PinRequest, Pins
 from tussock.jobs.sources.char_padding import widths_of
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
@@ -72,13 +66,7 @@ from tussock.jobs.sources.errors import (
     with_other_columns,
 )
 from tussock.jobs.sources.kept import Keeper, map_in_threads
-from tussock.jobs.sources.listing import (
-    STORE_OPTIONS,
-    Interval,
-    check_path,
-    has_interval,
-    without_query,
-)
+from tussock.jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, without_query
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.jobs.sources.pins import PinnedFile

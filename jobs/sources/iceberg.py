@@ -24,15 +24,7 @@ from tussock.jobs.iceberg.table_files import LakePiece, TableFiles, azure_accoun
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import (
-    ByPosition,
-    EngineReader,
-    Identity,
-    Item,
-    OptionEffect,
-    PinRequest,
-    Pins,
-)
+from tussock.jobs.sources.base import ByPosition, EngineReader, Identity, Item, OptionEffect, PinRequest, Pins
 from tussock.jobs.sources.errors import (
     BadOptionError,
     BadTableKeyError,
@@ -47,11 +39,7 @@ from tussock.jobs.sources.errors import (
     require_options,
 )
 from tussock.jobs.sources.file_portions import FileRecords
-from tussock.jobs.sources.iceberg_errors import (
-    IcebergHistoryGoneError,
-    IcebergRolledBackError,
-    MissingBranchError,
-)
+from tussock.jobs.sources.iceberg_errors import IcebergHistoryGoneError, IcebergRolledBackError, MissingBranchError
 from tussock.jobs.sources.iceberg_files import (
     FOLDERS,
     IcebergEngine,

@@ -17,13 +17,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
-from tussock.jobs.logical.nodes import (
-    Column,
-    Expr,
-    Field,
-    Plan,
-    Project,
-)
+from tussock.jobs.logical.nodes import Column, Expr, Field, Plan, Project
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type

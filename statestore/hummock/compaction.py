@@ -35,12 +35,7 @@ from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merg
 from tussock.statestore.hummock.row_shape import differs_from_sections, rows_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
-from tussock.statestore.hummock.sst_format import (
-    BLOCKS_PER_PARTITION,
-    PUT,
-    ROWS_PER_BLOCK,
-    block_schema,
-)
+from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, PUT, ROWS_PER_BLOCK, block_schema
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from tussock.statestore.hummock.version import SectionRef, keys_of, section_of, sorted_runs
 from tussock.statestore.meta.catalog import ColumnSpec

@@ -37,12 +37,7 @@ from tussock.statestore.hummock.packed_blocks import MANY_PROBES, PACKED_AT_ONCE
 from tussock.statestore.hummock.prefix_scan import COPIED_WHOLE, RangeBlocks, scan_prefixes
 from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, recent_runs
 from tussock.statestore.hummock.row_shape import RowShape
-from tussock.statestore.hummock.shared_buffer import (
-    BufferedSection,
-    BufferedSource,
-    Section,
-    SharedBuffer,
-)
+from tussock.statestore.hummock.shared_buffer import BufferedSection, BufferedSource, Section, SharedBuffer
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
 from tussock.statestore.hummock.sst_reader import Rows, taken_from

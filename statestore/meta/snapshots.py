@@ -32,15 +32,7 @@ from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document, read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.levels import ssts_between
-from tussock.statestore.meta.names import (
-    HEAD,
-    hash_of,
-    page_name,
-    page_origin,
-    root_name,
-    snapshot_name,
-    version_name,
-)
+from tussock.statestore.meta.names import HEAD, hash_of, page_name, page_origin, root_name, snapshot_name, version_name
 from tussock.statestore.meta.packs import PackedLog, version_packs
 from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, pages_of, read_pages
 from tussock.statestore.meta.version import HummockVersion, SstInfo

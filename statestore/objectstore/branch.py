@@ -21,12 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tussock.statestore.objectstore.base import (
-    BadStoreError,
-    ObjectInfo,
-    ObjectNotFoundError,
-    ObjectStore,
-)
+from tussock.statestore.objectstore.base import BadStoreError, ObjectInfo, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.requests import CountsRequests
 

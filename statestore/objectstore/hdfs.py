@@ -31,12 +31,7 @@ from tussock.statestore.objectstore.base import (
     ObjectStoreUnavailableError,
 )
 from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, ByteRange
-from tussock.statestore.objectstore.server import (
-    ServerAddress,
-    ServerObjectStore,
-    checked_folder,
-    send_repeatedly,
-)
+from tussock.statestore.objectstore.server import ServerAddress, ServerObjectStore, checked_folder, send_repeatedly
 from tussock.statestore.objectstore.settled import WriteFailure
 
 TIMEOUT_S = 30.0  # of each step of a request

@@ -46,12 +46,7 @@ from tussock.statestore.objectstore.base import (
 )
 from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, ByteRange
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST
-from tussock.statestore.objectstore.server import (
-    ServerAddress,
-    ServerObjectStore,
-    checked_folder,
-    send_repeatedly,
-)
+from tussock.statestore.objectstore.server import ServerAddress, ServerObjectStore, checked_folder, send_repeatedly
 from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure
 
 if TYPE_CHECKING:

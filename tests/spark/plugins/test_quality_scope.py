@@ -9,10 +9,7 @@ from tests.support.plugins import by_name as steps
 from tests.support.plugins import quality_scope as shared
 from tests.support.plugins.quality_scope import BROKEN, Shop
 from tussock.jobs.quality.epoch_check import check_epoch
-from tussock.jobs.quality.record import (
-    HeldViewsError,
-    QualityVerdict,
-)
+from tussock.jobs.quality.record import HeldViewsError, QualityVerdict
 from tussock.jobs.quality.suite import read_suite
 
 shop = shared.shop

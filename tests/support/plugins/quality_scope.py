@@ -17,12 +17,7 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.operations.publication import Publication
-from tussock.jobs.quality.record import (
-    Failure,
-    QualityRecord,
-    ViewQuality,
-    write_record,
-)
+from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.statestore.meta.store import MetaStore

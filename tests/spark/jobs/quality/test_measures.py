@@ -17,10 +17,7 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
 from tussock.jobs.quality.expectations import EXPECTATIONS, Duplicates, IgnoredRows
-from tussock.jobs.quality.measured import (
-    NOT_MAINTAINED,
-    MeasureReader,
-)
+from tussock.jobs.quality.measured import NOT_MAINTAINED, MeasureReader
 from tussock.jobs.quality.measures import (
     Measures,
     failing_view,

@@ -11,11 +11,7 @@ from pyspark.sql import SparkSession
 from tests.support.jobs.spark import class_archive as shared
 from tests.support.jobs.spark.class_archive import starts_from
 from tussock.jobs.spark import class_loading, session
-from tussock.jobs.spark.class_archive import (
-    QUIET,
-    archive_of_user,
-    submit_options,
-)
+from tussock.jobs.spark.class_archive import QUIET, archive_of_user, submit_options
 from tussock.jobs.spark.class_loading import load_classes
 from tussock.jobs.spark.collected import collect_rows
 

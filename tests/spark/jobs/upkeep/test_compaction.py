@@ -6,9 +6,7 @@ import pytest
 
 from tests.support.spark_types import SparkSession
 from tests.support.statestore.hummock.living_store import living_store
-from tussock.jobs.upkeep.compaction import (
-    compact_with_spark,
-)
+from tussock.jobs.upkeep.compaction import compact_with_spark
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.objectstore.local import LocalObjectStore

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.statestore.hummock.key import ORDERS
-from tussock.statestore.hummock.key import (
-    encode_keys,
-)
+from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.types import arrow_type
 

@@ -9,13 +9,7 @@ import msgspec
 
 from tests.unit.jobs.facts.test_status import NOW, look
 from tussock.jobs.facts.barrier import BarrierFacts
-from tussock.jobs.facts.health import (
-    HealthFacts,
-    Trouble,
-    TroubleKind,
-    find_troubles,
-    trouble_of_unopened,
-)
+from tussock.jobs.facts.health import HealthFacts, Trouble, TroubleKind, find_troubles, trouble_of_unopened
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
 from tussock.jobs.facts.runs import RunFacts, RunState

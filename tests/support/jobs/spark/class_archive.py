@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from tussock.jobs.spark import class_archive
-from tussock.jobs.spark.class_archive import (
-    BRIEF,
-    QUIET,
-)
+from tussock.jobs.spark.class_archive import BRIEF, QUIET
 
 LAUNCHER = {"SPARK_LAUNCHER_OPTS": BRIEF}
 COMPLETE = class_archive._MAGIC + b"classes"

@@ -16,15 +16,7 @@ import msgspec
 from tests.support.memory_store import Killed, MortalObjectStore
 from tests.support.statestore.hummock.catalogs import catalog_of
 from tests.support.statestore.hummock.compactor_model import Compactor
-from tests.support.statestore.hummock.store_model import (
-    KINDS,
-    Row,
-    State,
-    assert_agrees,
-    changed,
-    sealed,
-    storage_key,
-)
+from tests.support.statestore.hummock.store_model import KINDS, Row, State, assert_agrees, changed, sealed, storage_key
 from tests.support.statestore.meta.make import Clock
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions

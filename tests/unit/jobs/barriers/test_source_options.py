@@ -19,14 +19,7 @@ from tussock.jobs.catalog.definition import SourceDefinition, definition_of, fin
 from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import (
-    CreateSource,
-    CreateView,
-    Drop,
-    EarlierOptions,
-    Narrower,
-    SetSourceOptions,
-)
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, EarlierOptions, Narrower, SetSourceOptions
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.trouble.restate import Restating

@@ -13,15 +13,7 @@ import pytest
 
 from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows, run_twice_at_once
-from tests.unit.jobs.driver.test_keyed_sources import (
-    BY_VALUE,
-    EVERY_ROW,
-    FIELDS,
-    Record,
-    late_changes,
-    restate,
-    write,
-)
+from tests.unit.jobs.driver.test_keyed_sources import BY_VALUE, EVERY_ROW, FIELDS, Record, late_changes, restate, write
 from tussock.jobs.barriers.barrier import take_in
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources

@@ -17,13 +17,7 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.merge import merge_branch, plan_merge
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import (
-    AddColumns,
-    CreateSchema,
-    Drop,
-    DropSchema,
-    Single,
-)
+from tussock.jobs.logical.statements import AddColumns, CreateSchema, Drop, DropSchema, Single
 from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.statestore.hummock.scrub import scrub_store
 from tussock.statestore.hummock.vacuum import vacuum_store

@@ -26,11 +26,7 @@ from tussock.jobs.settings.retention import Retention
 from tussock.jobs.sources import other_store_epochs
 from tussock.jobs.sources.errors import BadOptionError, BadTableKeyError, MissingOptionError, TableColumnsChangedError
 from tussock.jobs.sources.other_store import refuse_own_store
-from tussock.jobs.sources.other_store_errors import (
-    NoOtherStoreError,
-    NoPublishedRelationError,
-    OwnStoreError,
-)
+from tussock.jobs.sources.other_store_errors import NoOtherStoreError, NoPublishedRelationError, OwnStoreError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.texts.status import status_text
 from tussock.jobs.upkeep.compaction import compact_store

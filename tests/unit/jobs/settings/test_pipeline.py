@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from tests.support.names import QUICK, names
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.settings.pipeline import (
-    UnknownPipelineError,
-    find_pipeline,
-    load_pipeline,
-    pipeline_names,
-)
+from tussock.jobs.settings.pipeline import UnknownPipelineError, find_pipeline, load_pipeline, pipeline_names
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.settings.tables import QualitySettings, Runner
 from tussock.jobs.settings.values import PipelineError

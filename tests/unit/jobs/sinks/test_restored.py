@@ -34,14 +34,7 @@ from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
 from tussock.jobs.session import Session
-from tussock.jobs.settings.home import (
-    CopiedStoreError,
-    cloned_here,
-    home_of,
-    moved_here,
-    place_of,
-    recorded_home,
-)
+from tussock.jobs.settings.home import CopiedStoreError, cloned_here, home_of, moved_here, place_of, recorded_home
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.settings.publishing import KINDS

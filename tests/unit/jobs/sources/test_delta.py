@@ -39,9 +39,7 @@ from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import delta, file_portions, snapshot_cuts
 from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.delta import DeltaTables
-from tussock.jobs.sources.delta_errors import (
-    MissingDeltaTableError,
-)
+from tussock.jobs.sources.delta_errors import MissingDeltaTableError
 from tussock.jobs.sources.delta_files import DeltaEngine, DeltaPart, PinnedVersions
 from tussock.jobs.sources.delta_taken import TAKEN_VERSIONS
 from tussock.jobs.sources.describe import describe_source
