@@ -224,15 +224,18 @@ class UnknownPipelineError(InputError, hides_row_values=True):
     known: tuple[str, ...]
 
     def __str__(self) -> str:
+        folder = Path(self.name).name  # a path to the pipeline was given
+        new = folder if NAME.fullmatch(folder) else "NAME"
+        expected = "" if self.name == new else " Give the name of its folder in pipelines/, without a path."
         if not self.known:
             return (
-                f"unknown pipeline {self.name!r}: {self.folder} contains no pipeline. Change to the folder that "
-                "contains pipelines/ or to a folder below it, or set TUSSOCK_PIPELINES to pipelines/ itself. "
-                f"`tussock new {self.name}` creates this pipeline from an example."
+                f"unknown pipeline {self.name!r}: {self.folder} contains no pipeline.{expected} Change to the folder "
+                "that contains pipelines/ or to a folder below it, or set TUSSOCK_PIPELINES to pipelines/ itself. "
+                f"`tussock new {new}` creates {'this' if new == self.name else 'a'} pipeline from an example."
             )
         return (
             f"unknown pipeline {self.name!r}: {self.folder} contains "
-            f"{', '.join(self.known)}.{did_you_mean(self.name, self.known)}"
+            f"{', '.join(self.known)}.{expected}{did_you_mean(folder, self.known)}"
         )
 
 

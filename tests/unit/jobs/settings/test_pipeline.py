@@ -1,5 +1,6 @@
 """The content of a pipeline.toml, and the error for each mistake in it."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -399,6 +400,23 @@ def test_a_mistake_is_answered_with_file_key_found_and_expected(tmp_path: Path, 
         load_pipeline(folder)
     assert str(caught.value).startswith(f"{folder / 'pipeline.toml'}: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "advice"),
+    [
+        (
+            "pipelines/shop",
+            ("shop",),
+            "contains shop. Give the name of its folder in .* Did you",
+        ),
+        ("./sales/", (), "without a path. Change .* `tussock new sales` creates a pipeline"),
+        (".", (), "without a path. Change .* `tussock new NAME` creates a pipeline"),
+        ("sales", (), "contains no pipeline. Change .* `tussock new sales` creates this pipeline"),
+    ],
+)
+def test_a_path_in_place_of_a_name_is_told_from_it(name: str, known: tuple[str, ...], advice: str) -> None:
+    assert re.search(advice, str(UnknownPipelineError(name, "pipelines", known)))
 
 
 @pytest.mark.parametrize("name", ["shap", "../shop", "SHOP", "", "empty"])
