@@ -19,6 +19,7 @@ from tussock.jobs.settings.values import (
     Span,
     Text,
     Texts,
+    byte_count,
     whole_number,
 )
 
@@ -54,10 +55,8 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None  # None: as many as the store has; NEW_STORE_UNITS for a new store
     )
     vnodes: Annotated[int, whole_number(1, 32768)] = 256
-    max_bytes: Annotated[int, whole_number(1, 2**63 - 1)] | None = (
-        EPOCH_BYTES  # None (not expressible in the file): no limit
-    )
-    memory: Annotated[int, whole_number(64 << 20, 2**63 - 1)] | None = None  # None: the limits of each cache
+    max_bytes: Annotated[int, byte_count(1)] | None = EPOCH_BYTES  # None (not expressible in the file): no limit
+    memory: Annotated[int, byte_count(64 << 20)] | None = None  # None: the limits of each cache
     in_flight: Annotated[int, whole_number(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     workers: Annotated[int, whole_number(1, 64)] | None = None  # None: one per core

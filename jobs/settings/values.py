@@ -46,6 +46,11 @@ def whole_number(least: int, most: int) -> Meta:
     return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
 
 
+def byte_count(least: int) -> Meta:
+    """A number without a unit, so that no reader has to know whether a kilobyte has 1,000 or 1,024 bytes."""
+    return Meta(ge=least, le=2**63 - 1, description=f"a whole number of bytes from {least} (512 MB are {512 << 20})")
+
+
 class Span(int):
     """Milliseconds of a time span."""
 

@@ -316,11 +316,11 @@ MISTAKES = {
     ),
     "more bytes than a number holds": (
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
-        f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
+        f"epoch.max_bytes: found integer {2**64}, expected a whole number of bytes from 1 (512 MB are 536870912)",
     ),
     "less memory than an epoch needs": (
         MINIMAL + "[epoch]\nmemory = 1_000",
-        f"epoch.memory: found integer 1000, expected a whole number from {64 << 20} to {2**63 - 1}",
+        f"epoch.memory: found integer 1000, expected a whole number of bytes from {64 << 20} (512 MB are 536870912)",
     ),
     "a runner there is not": (
         MINIMAL + '[epoch]\nrunner = "local"',
@@ -328,7 +328,7 @@ MISTAKES = {
     ),
     "a fraction of a byte": (
         MINIMAL + "[epoch]\nmax_bytes = 1.0",
-        "epoch.max_bytes: found float 1.0, expected a whole number from 1 to",
+        "epoch.max_bytes: found float 1.0, expected a whole number of bytes from 1 (",
     ),
     "catching up as a number": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\ncatchup = 1',
