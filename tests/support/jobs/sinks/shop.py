@@ -1,4 +1,7 @@
-"""A store whose tables change epoch by epoch, and a separate model of its relations' rows. No JVM."""
+"""A store whose tables change epoch by epoch, and a separate model of its relations' rows. No JVM.
+
+A second shop in another schema of the store has relations of the same names.
+"""
 
 import datetime as dt
 import math
@@ -13,7 +16,8 @@ from deltalake import DeltaTable
 from tests.support.jobs.driver.embedded import append
 from tests.support.jobs.sinks.delta_readers import duckdb_rows, package_rows
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
-from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Statement
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, join_name
+from tussock.jobs.logical.statements import CreateSchema, CreateTable, CreateView, Delete, Statement
 from tussock.jobs.session import Session
 from tussock.jobs.settings.publishing import KINDS
 from tussock.jobs.sinks.publication import PublishedTable, publish_tables
@@ -34,23 +38,28 @@ RATIOS = Field("ratio", "double"), Field("n", "int")
 Rows = list[tuple[Any, ...]]
 
 
-def statements() -> list[Statement]:
+RELATIONS = ("orders", "ratios", "events", "by_shop", "shops")
+
+
+def statements(schema: str = DEFAULT_SCHEMA) -> list[Statement]:
     """Tables with a key, with a double as key, and without one; an aggregate with a NULL group; a projection without
     its key.
     """
+    orders, ratios, events, *views = (join_name(schema, name) for name in RELATIONS)
     by_shop = Aggregate(
-        Scan("orders", (1, 2), ORDERS[1:3]),
+        Scan(orders, (1, 2), ORDERS[1:3]),
         (Column(0, "string"),),
         (AggCall("Count", "bigint", ()), AggCall("Sum", "decimal(22,2)", (Column(1, "decimal(12,2)"),), "ANSI")),
         (Field("shop", "string"), Field("n", "bigint"), Field("total", "decimal(22,2)")),
     )
-    shops = Project(Scan("orders", (1,), ORDERS[1:2]), (Column(0, "string"),), (Field("shop", "string"),))
+    shops = Project(Scan(orders, (1,), ORDERS[1:2]), (Column(0, "string"),), (Field("shop", "string"),))
     return [
-        CreateTable("orders", ORDERS, (0,), comment="what was bought", comments=((2, "in euros"),)),
-        CreateTable("ratios", RATIOS, (0,)),
-        CreateTable("events", EVENTS, ()),
-        CreateView("by_shop", "SELECT shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY shop", by_shop),
-        CreateView("shops", "SELECT shop FROM orders", shops),
+        *([] if schema == DEFAULT_SCHEMA else [CreateSchema(schema)]),
+        CreateTable(orders, ORDERS, (0,), comment="what was bought", comments=((2, "in euros"),)),
+        CreateTable(ratios, RATIOS, (0,)),
+        CreateTable(events, EVENTS, ()),
+        CreateView(views[0], f"SELECT shop, count(*) AS n, sum(amount) AS total FROM {orders} GROUP BY shop", by_shop),
+        CreateView(views[1], f"SELECT shop FROM {orders}", shops),
     ]
 
 
@@ -58,18 +67,30 @@ class Shop:
     """The store in `folder / "store"`, published to `folder / "tables"`; and a model of its relations."""
 
     def __init__(
-        self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None
+        self,
+        folder: Path,
+        seed: int = 1,
+        *,
+        to: str | None = None,
+        kind: str = "delta",
+        store: str | None = None,
+        schema: str = DEFAULT_SCHEMA,
     ) -> None:
-        self.folder, self.random = folder, np.random.default_rng(seed)
-        self.settings = KINDS[kind](to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"))
+        self.folder, self.random, self.schema = folder, np.random.default_rng(seed), schema
+        self.settings = KINDS[kind](to or str(folder / "tables"), RELATIONS)
         self.address = store or str(folder / "store")
-        MetaStore.init(open_object_store(self.address), units=2)
-        self._writer = MetaStore(open_object_store(self.address), "statements", lambda: 1_700_000_000_000)
-        self.append(*statements())
+        if schema == DEFAULT_SCHEMA:
+            MetaStore.init(open_object_store(self.address), units=2)
+        self._writer = MetaStore(open_object_store(self.address), f"statements {schema}", lambda: 1_700_000_000_000)
+        self.append(*statements(schema))
         self.session = Session(self.address, create=False, runner="local")
         self.orders: dict[int, tuple[Any, ...]] = {}
         self.ratios: dict[str, tuple[float, int]] = {}
         self.events: Rows = []
+
+    def twin(self, seed: int, schema: str) -> "Shop":
+        """Another shop in the same store. Its schema shares the names of all relations."""
+        return Shop(self.folder, seed, store=self.address, schema=schema)
 
     @property
     def meta(self) -> MetaStore:
@@ -121,13 +142,14 @@ class Shop:
         groups: dict[str | None, list[Decimal]] = {}
         for _, shop, amount, *_ in orders:
             groups.setdefault(shop, []).append(amount)
-        return {
+        rows = {
             "orders": orders,
             "ratios": list(self.ratios.values()),
             "events": self.events,
             "by_shop": [(shop, len(amounts), sum(amounts, Decimal(0))) for shop, amounts in groups.items()],
             "shops": [(shop,) for _, shop, *_ in orders],
         }
+        return {join_name(self.schema, name): of_relation for name, of_relation in rows.items()}
 
     def _order(self, key: int) -> tuple[Any, ...]:
         shop = str(self.random.choice(["Kiel", "Köln", "it's", ""])) if self.random.random() < 0.8 else None
@@ -142,9 +164,8 @@ class Shop:
 
     def _insert(self, table: str, fields: tuple[Field, ...], rows: Rows) -> None:
         schema = pa.schema([(f.name, arrow_type(f.type)) for f in fields])
-        self.session.insert(
-            table, pa.table([[row[place] for row in rows] for place in range(len(fields))], schema=schema)
-        )
+        columns = [[row[place] for row in rows] for place in range(len(fields))]
+        self.session.insert(join_name(self.schema, table), pa.table(columns, schema=schema))
         if table == "orders":
             self.orders |= {row[0]: row for row in rows}
         elif table == "ratios":
@@ -153,7 +174,7 @@ class Shop:
             self.events = self.events + rows
 
     def _delete(self, table: str, where: Call | None) -> None:
-        self.append(Delete(table, where))
+        self.append(Delete(join_name(self.schema, table), where))
 
 
 def read_back(place: str, *, version: str | None = None, options: dict[str, str] | None = None) -> Rows:
