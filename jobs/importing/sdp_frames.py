@@ -12,7 +12,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, FloatType, MapType, StructField, StructType
@@ -41,6 +41,14 @@ _CHANGES = (
     "when it runs again, it makes another query, because it uses chance or the clock; two runs of the project differ. "
     "Read the rows from files instead"
 )
+_NO_ROWS = "it reads rows while the query is made, and the import has none. Write it as a part of the query"
+_ROWS_NAME_COLUMNS = (
+    "the rows decide its columns, and the import has no rows. Name the values: pivot(column, [value, …])"
+)
+_ROW_READS = (
+    "collect", "count", "tail", "toPandas", "toArrow", "toLocalIterator", "isEmpty", "foreach", "foreachPartition",
+    "checkpoint", "localCheckpoint",
+)  # fmt: skip  # all others call one of them
 _PATH_READS = ("csv", "json", "parquet", "orc", "text", "xml")
 
 
@@ -85,6 +93,7 @@ class ProjectFrames:
         self.stream_queries = set[FrameQuery]()  # those whose functions read a stream
         self._leaves_clocks_out, self._has_plain_clock = leaves_clocks_out, False
         self._texts: list[tuple[DataFrame, str]] = []  # DataFrames of spark.sql, with their texts
+        self._collect: Callable[[Any], Any] = ClassicDataFrame.collect
 
     def select_of(self, query: FrameQuery, bind: Bind, kind: DatasetKind) -> str:
         """The SELECT of the DataFrame that a function returns.
@@ -193,7 +202,7 @@ class ProjectFrames:
                 "createDataFrame with nested or binary columns", "put the rows into a file, and read it"
             )
         names = ", ".join(quote_name(f.name) for f in fields)
-        rows = made.select(*(F.col(quote_name(f.name)).cast("string") for f in fields)).collect()
+        rows = self._collect(made.select(*(F.col(quote_name(f.name)).cast("string") for f in fields)))
         if not rows:
             return made
         texts = (", ".join(_value_text(value, f) for value, f in zip(row, fields, strict=True)) for row in rows)
@@ -242,6 +251,39 @@ class ProjectFrames:
         self._in_stream = self._bind is not None
         self.stream_queries.update(self._running[-1:])
 
+    def _require_no_rows(self, frame: DataFrame, call: str, reason: str) -> None:
+        """Raise UnsupportedReadError if a call needs the rows of a relation, which has none during the import."""
+        leaves = items(frame._jdf.queryExecution().analyzed().collectLeaves())
+        if any(leaf.productPrefix() == "LogicalRDD" and self._binding.sandbox.relation_of(leaf) for leaf in leaves):
+            raise UnsupportedReadError(call, reason)
+
+    @contextmanager
+    def _refusing_rows(self) -> Iterator[None]:
+        """Refuse, inside the block, the calls of DataFrames that read rows of a relation."""
+
+        def refusing(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+            def call(frame: DataFrame, *arguments: Any, **options: Any) -> Any:
+                self._require_no_rows(frame, f"DataFrame.{name}", _NO_ROWS)
+                return read(frame, *arguments, **options)
+
+            return call
+
+        def pivot(grouped: GroupedData, pivot_col: str, values: list[Any] | None = None) -> GroupedData:
+            if values is None:
+                self._require_no_rows(grouped._df, "pivot without values", _ROWS_NAME_COLUMNS)
+            return of_spark(grouped, pivot_col, values)
+
+        reads, of_spark = {name: getattr(ClassicDataFrame, name) for name in _ROW_READS}, GroupedData.pivot
+        try:
+            for name, read in reads.items():
+                setattr(ClassicDataFrame, name, refusing(name, read))
+            GroupedData.pivot = pivot  # type: ignore[method-assign, assignment]
+            yield
+        finally:
+            GroupedData.pivot = of_spark  # type: ignore[method-assign]
+            for name, read in reads.items():
+                setattr(ClassicDataFrame, name, read)
+
     def _clock(self) -> Column:
         if self._in_stream and not self._has_plain_clock:
             return F.col(INGESTED_AT)
@@ -268,7 +310,8 @@ class ProjectFrames:
             F.__dict__.update(functions)
             ClassicDataFrame.dropna = _drop_nulls  # type: ignore[method-assign, assignment]
             SparkSession.Builder.getOrCreate = lambda _: spark  # type: ignore[method-assign, assignment, return-value]
-            yield
+            with self._refusing_rows():
+                yield
         finally:
             F.__dict__.update(of_spark)
             ClassicDataFrame.dropna = dropna  # type: ignore[method-assign]

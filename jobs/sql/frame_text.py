@@ -14,6 +14,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.relation_names import split_name, sql_name
 from tussock.jobs.sql.plan_nodes.pivot import pivot_of
+from tussock.jobs.sql.plan_nodes.session import is_session
 from tussock.jobs.sql.sandbox import Sandbox, items, option_of
 from tussock.jobs.sql.spark_text import NoTextError, literal_text, parameters_of, write_node
 from tussock.statestore.meta.catalog import RelationKind
@@ -64,6 +65,7 @@ class FrameText:
         """`names_views`: write the names of plain views, and not their queries."""
         self._sandbox, self._names_views = sandbox, names_views
         self._aliases: set[str] = set()
+        self._pivots: dict[int, range] = {}  # by the number of a pivot's array, the columns of its elements
 
     def select_text(self, analyzed: JavaObject) -> str:
         """The SELECT. Requires: the sandbox has the relations of its leaves. Raises NoTextError."""
@@ -95,10 +97,12 @@ class FrameText:
                 select = self._bare_select(node.child())
                 select.columns = [self._column_text(e, select) for e in items(node.projectList())]
                 return select
+            case "Aggregate" if _is_expand_of_sets(node.child()):
+                return self._select_grouping_sets(node)
             case "Aggregate":
-                select = self._bare_select(node.child())
+                select = self._session_select(node.child()) or self._bare_select(node.child())
                 select.group = [self._expression_text(e, select) for e in items(node.groupingExpressions())]
-                select.columns = [self._column_text(e, select) for e in items(node.aggregateExpressions())]
+                select.columns = [c for e in items(node.aggregateExpressions()) for c in self._columns_text(e, select)]
                 return select
             case "Window":
                 return self._select_windows(node)
@@ -133,6 +137,49 @@ class FrameText:
                 return self._select_constant(node, shown)
             case _:
                 raise NoTextError(f"the operator {name}")
+
+    def _select_grouping_sets(self, node: JavaObject) -> _Select:
+        """An aggregation by several sets of keys, of cube and rollup: GROUP BY GROUPING SETS ((a, b), (a), ())."""
+        expand = node.child()
+        outputs, rows = list(items(expand.output())), [list(items(row)) for row in items(expand.projections())]
+        below = expand.child()  # a Project of all columns, and of the keys once more
+        select = self._bare_select(below.child())
+        inner = {e.exprId().id(): self._expression_text(e, select) for e in items(below.projectList())}
+        keys = dict[int, str]()  # by place in the rows
+        for place, output in enumerate(outputs[:-1]):
+            values = {row[place].exprId().id() for row in rows if row[place].productPrefix() != "Literal"}
+            if output.exprId().id() not in inner:
+                if output.name() == "_gen_grouping_pos" or len(values) != 1:
+                    raise NoTextError("a grouping set that is given twice, or a key that is in no set")
+                keys[place] = inner[values.pop()]
+        numbers = {place: outputs[place].exprId().id() for place in keys}
+        select.scope = {
+            **select.scope,
+            **{number: keys[place] for place, number in numbers.items()},
+            outputs[-1].exprId().id(): "grouping_id()",
+        }
+        sets = (
+            ", ".join(text for place, text in keys.items() if row[place].productPrefix() != "Literal") for row in rows
+        )
+        select.group = [f"GROUPING SETS ({', '.join(f'({one})' for one in sets)})"]
+        select.columns = [self._column_text(e, select) for e in items(node.aggregateExpressions())]
+        return select
+
+    def _session_select(self, node: JavaObject) -> _Select | None:
+        """The rows below the nodes that Spark makes of session_window, whose call is the text of its column."""
+        if node.productPrefix() != "Filter" or node.child().productPrefix() != "Project":
+            return None
+        project = node.child()
+        marked = [e for e in items(project.projectList()) if is_session(e)]
+        if not marked or marked[0].productPrefix() != "Alias":
+            return None
+        select = self._bare_select(project.child())
+        _, _, _, end = items(marked[0].child().children())
+        moment, gap = items(_without_conversions(end).children())
+        texts = (self._expression_text(e, select) for e in (moment, _without_conversions(gap)))
+        call = f"session_window({', '.join(texts)})"
+        select.scope = {**select.scope, marked[0].exprId().id(): call}
+        return select
 
     def _select_windows(self, node: JavaObject) -> _Select:
         select = self._bare_select(node.child())
@@ -212,9 +259,9 @@ class FrameText:
 
     def _select_expanded(self, node: JavaObject) -> _Select:
         """Several rows for each row, as in an unpivot: FROM … LATERAL VIEW stack(…) g AS …"""
+        if _is_expand_of_sets(node):
+            raise NoTextError("grouping sets without their aggregation")
         outputs = list(items(node.output()))
-        if any(output.name() == "spark_grouping_id" for output in outputs):
-            raise NoTextError("grouping sets")
         child = self._bare_select(node.child())
         if child.where:
             child = self._nest_select(child)
@@ -311,6 +358,17 @@ class FrameText:
         self._aliases.add(alias)
         return alias
 
+    def _columns_text(self, node: JavaObject, select: _Select) -> list[tuple[int, str, str]]:
+        pivot = pivot_of(node.child()) if node.productPrefix() == "Alias" else None
+        return [self._column_text(node, select)] if pivot is None else self._pivot_columns(node, pivot, select)
+
+    def _pivoted_number(self, node: JavaObject) -> int | None:
+        """The number of the column that an element of a pivot's array is. None for other arrays."""
+        array = node.child()
+        if array.productPrefix() != "AttributeReference" or array.exprId().id() not in self._pivots:
+            return None
+        return self._pivots[array.exprId().id()][int(node.ordinal().value())]
+
     def _column_text(self, node: JavaObject, select: _Select) -> tuple[int, str, str]:
         return node.exprId().id(), self._expression_text(node, select), str(node.name())
 
@@ -331,6 +389,8 @@ class FrameText:
                 return _name_text(str(node.name()))
             case "AggregateExpression" if pivot_of(node) is not None:
                 raise NoTextError("a pivot")
+            case "GetArrayItem" if (number := self._pivoted_number(node)) is not None:
+                return select.scope[number]
             case "AggregateExpression":
                 function = node.aggregateFunction()
                 args = ", ".join(self._expression_text(a, select) for a in items(function.children()))
@@ -347,6 +407,18 @@ class FrameText:
         children = [] if name in _RANKS else parameters_of(self._sandbox, node)
         return write_node(node, [self._expression_text(c, select) for c in children])
 
+    def _pivot_columns(self, alias: JavaObject, pivot: JavaObject, select: _Select) -> list[tuple[int, str, str]]:
+        """A column for each key of a pivot. A group has at most one row per key, so `max` returns its value."""
+        key = self._expression_text(pivot.pivotColumn(), select)
+        value = self._expression_text(pivot.valueColumn(), select)
+        keys = [_constant_text(one, pivot.pivotColumn()) for one in items(pivot.pivotColumnValues())]
+        first = -1 - sum(map(len, self._pivots.values()))  # a number that Spark gives to no column
+        numbers = self._pivots[alias.exprId().id()] = range(first, first - len(keys), -1)
+        return [
+            (number, f"max({value}) FILTER (WHERE {key} <=> {one})", f"pivot_{-number}")
+            for number, one in zip(numbers, keys, strict=True)
+        ]
+
     def _window_text(self, spec: JavaObject, select: _Select) -> str:
         keys = ", ".join(self._expression_text(e, select) for e in items(spec.partitionSpec()))
         order = ", ".join(self._order_text(o, select) for o in items(spec.orderSpec()))
@@ -360,6 +432,18 @@ class FrameText:
 
     def _order_text(self, order: JavaObject, select: _Select) -> str:
         return f"{self._expression_text(order.child(), select)} {order.direction().sql()} {order.nullOrdering().sql()}"
+
+
+def _without_conversions(node: JavaObject) -> JavaObject:
+    """A part of a session, without the conversions that Spark adds."""
+    while node.productPrefix() in ("KnownNullable", "PreciseTimestampConversion", "Cast"):
+        node = node.child()
+    return node
+
+
+def _is_expand_of_sets(node: JavaObject) -> bool:
+    """Whether a node makes the rows of GROUPING SETS, CUBE or ROLLUP."""
+    return node.productPrefix() == "Expand" and any(a.name() == "spark_grouping_id" for a in items(node.output()))
 
 
 def _columns_of(scope: dict[int, str], output: JavaObject) -> list[tuple[int, str, str]]:
@@ -397,7 +481,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _name_text(name: str) -> str:
-    return name if _is_plain(name) and not name[0].isdigit() else quote_name(name)
+    return name if _is_plain(name) and not name[:1].isdigit() and name else quote_name(name)
 
 
 def _render_select(select: _Select) -> str:

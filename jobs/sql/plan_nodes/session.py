@@ -63,7 +63,7 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: BoundNode) -> Sessions 
     None if it does not. Raises UnsupportedQueryError if Spark itself would fail.
     """
     keys = list(items(node.groupingExpressions()))
-    marked = [key for key in keys if _is_marked(key)]
+    marked = [key for key in keys if key.productPrefix() == "AttributeReference" and is_session(key)]
     if not marked:
         return None
     session, scope = marked[0], below.scope()
@@ -89,8 +89,9 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: BoundNode) -> Sessions 
     return Sessions(BoundNode(plan, (*below.ids, -1, -2, -3), below.made), session.exprId().id(), own, ended)
 
 
-def _is_marked(key: JavaObject) -> bool:
-    return key.productPrefix() == "AttributeReference" and bool(key.metadata().contains(_MARK))
+def is_session(column: JavaObject) -> bool:
+    """Whether Spark marks a named column as a session."""
+    return column.productPrefix() in ("AttributeReference", "Alias") and bool(column.metadata().contains(_MARK))
 
 
 def _is_there(below: BoundNode, session: JavaObject) -> bool:

@@ -249,15 +249,59 @@ def unpivoted():
 
 
 @dlt.table
+def cubed():
+    by = spark.table("orders_raw").cube("customer", "op").agg(F.sum("id").alias("ids"), F.grouping_id().alias("kind"))
+    return by.where("kind < 3")
+
+
+@dlt.table
+def pivoted():
+    return spark.table("orders_raw").groupBy("customer").pivot("op", ["U", "D"]).agg(F.sum("amount"), F.count("id"))
+
+
+@dlt.table
+def pivoted_by_rows():
+    return spark.table("orders_raw").groupBy("customer").pivot("op").count()
+
+
+@dlt.table
+def in_sessions():
+    moments = spark.table("orders_raw").withColumn("moment", F.timestamp_seconds(F.col("id") * 10))
+    return moments.groupBy(F.session_window("moment", "2 seconds")).agg(F.count("*").alias("n"))
+
+
+@dlt.table
+def of_a_count():
+    return spark.table("orders_raw").limit(spark.table("orders_raw").count() - 1)
+
+
+@dlt.table
+def of_a_first_row():
+    return spark.table("orders_raw") if spark.table("orders_raw").first() else spark.range(1)
+
+
+@dlt.table
 def newest():
     return spark.table("orders_raw").dropDuplicates(["customer"])
 """
 
 
+IN_GROUPS = ("cubed", "pivoted", "in_sessions")
+
+
 def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     project, report = import_files(spark, write_project(tmp_path / "shop", orders_sql=SQL, more_py=PYTHON), tmp_path)
     taken = outcomes(report)
-    for name in ("orders_raw", "orders_clean", "orders_now", "large_orders", "history", "shaped", "unpivoted"):
+    for name in (
+        "orders_raw",
+        "orders_clean",
+        "orders_now",
+        "large_orders",
+        "history",
+        "shaped",
+        "unpivoted",
+        *IN_GROUPS,
+    ):
         assert taken[name] is ImportOutcome.INCREMENTAL, reason_of(report, name)
     assert taken["orders_raw_files"] is ImportOutcome.SOURCE
     assert taken["orders_clean_known"] is taken["orders_clean_has_id"] is ImportOutcome.TEST
@@ -268,6 +312,9 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
     assert reason_of(report, "by_day") == "its column day is GENERATED; compute it in the query"
     assert "it has no effect here: remove it" in reason_of(report, "spark.sql.ansi.enabled=false")
     assert taken["collected"] is ImportOutcome.NOT_TAKEN
+    assert "Name the values: pivot(column, [value, …])" in reason_of(report, "pivoted_by_rows")
+    for name in ("collected", "of_a_count", "of_a_first_row"):
+        assert "reads rows while the query is made" in reason_of(report, name)
     assert any("expected CREATE" in line.reason for line in report.lines)
     with running(project, report, tmp_path / "store", spark) as session:
         assert session.query("SELECT id, amount FROM orders_now ORDER BY id").to_pylist() == [
@@ -283,6 +330,8 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
             {"id": 1, "amount": 12.5},
             {"id": 2, "amount": 4.0},
         ]
+        for name in IN_GROUPS:
+            assert session.read(name).num_rows > 1, name
         assert session.query("SELECT count(*) AS n FROM history WHERE __END_AT IS NULL").to_pylist() == [{"n": 2}]
         assert session.query("SELECT DISTINCT file FROM orders_raw WHERE taken_at IS NOT NULL").to_pylist() == [
             {"file": "1.json"}
