@@ -25,7 +25,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -711,9 +710,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from weakref import finalize
 
 from tussock.statestore.errors import RetryableError
@@ -64,9 +63,7 @@ class TemporaryFolder:
     def __enter__(self) -> str:
         return self.name
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cleanup()
 
 

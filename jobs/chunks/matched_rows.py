@@ -14,7 +14,6 @@ So the memory is bounded by the rows of one partition and by the difference. Row
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -78,9 +77,7 @@ class RowMatcher:
     def __enter__(self) -> "RowMatcher":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._waiting.clear()
         if self._folder is not None:
             self._close_files()

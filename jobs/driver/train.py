@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from tussock.jobs.barriers.barrier import UNBOUNDED, PlannedBarrier, draft_barrier, take_in
@@ -164,9 +163,7 @@ class Train:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         try:
             if error is None:
                 self.drain_epochs()

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE
-from types import TracebackType
 from typing import Self
 
 from tussock.jobs.exchange.channel import Channel, open_channel, receive_exactly
@@ -127,9 +126,7 @@ class Door:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for guest in list(self._guests):
             self.turn_away(guest)
         self._selector.close()

@@ -12,7 +12,6 @@ fails one more attempt, and nothing else: no cell is read before all of a level 
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -163,9 +162,7 @@ class Rendezvous:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed = True
         self._door.wake()
         self._thread.join()

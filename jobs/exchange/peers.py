@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from selectors import EVENT_READ, BaseSelector
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -133,9 +132,7 @@ class Peers:
         self._receiver.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._receiver.stop()
         for connection in self._connections.values():
             connection.close()

@@ -4,6 +4,7 @@ No state is needed, because the catalog shows whether it is the first epoch.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +22,12 @@ class ValuesNode(PlainNode, frozen=True, tag="Values"):
     `columns` are in the form of `Literal.value`.
     """
 
+    emits_without_input: ClassVar[bool] = True
+
     rows: int
     columns: tuple[tuple[Physical, ...], ...]
     names: tuple[str, ...]
     types: tuple[str, ...]  # including the type of the number
-
-    @property
-    def emits_without_input(self) -> bool:
-        return True
 
     def dry_run(self, kernel: Kernel) -> None:
         kinds = self.types[: len(self.columns)]
@@ -64,6 +63,8 @@ class ValuesExecutor:
 class RangeNode(PlainNode, frozen=True, tag="Range"):
     """The numbers start, start + step, … before `end`. Each actor emits its share."""
 
+    emits_without_input: ClassVar[bool] = True
+
     start: int
     end: int
     step: int
@@ -72,10 +73,6 @@ class RangeNode(PlainNode, frozen=True, tag="Range"):
     @property
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
-
-    @property
-    def emits_without_input(self) -> bool:
-        return True
 
     def column_origins(self) -> tuple[Origin, ...]:
         return (ComputedColumn(self.name),)

@@ -32,6 +32,7 @@ time to time.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,6 @@ from tussock.jobs.executors.input_parts import InputPart, even_parts, input_part
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
-from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.nested import conform_rows
@@ -67,6 +67,8 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True, rename={"keeps_hi
     Output: the changes of the rows.
     """
 
+    keeps_relation: ClassVar[bool] = True
+
     key: tuple[int, ...]
     types: tuple[str, ...]
     tombstones_us: int
@@ -74,10 +76,6 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True, rename={"keeps_hi
     truncates: bool = False  # a record may delete all keys
     omits: bool = False  # a change may omit values: a binary with a bit per column follows the row
     by_value: bool = False  # equal changes have equal positions
-
-    @property
-    def keeps_relation(self) -> bool:
-        return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """See the module. `rows` comes first."""
@@ -98,9 +96,6 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True, rename={"keeps_hi
 
     def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Own(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def explain_text(self) -> str:
         return f"KeyedChanges key=[{column_list(self.key)}]" + (" remembers changes" if self.keeps_history else "")

@@ -17,6 +17,7 @@ in a part. The written rows are sealed from time to time.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,6 @@ from tussock.jobs.executors.input_parts import input_parts
 from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Own, PlainNode, column_list, show_row
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
-from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.nested import conform_rows
@@ -69,13 +69,11 @@ class KeyedDeliveries(PlainNode, frozen=True, omit_defaults=True):
     Output: the changes of the rows.
     """
 
+    keeps_relation: ClassVar[bool] = True
+
     key: tuple[int, ...]
     types: tuple[str, ...]
     scope: tuple[int, ...] = ()
-
-    @property
-    def keeps_relation(self) -> bool:
-        return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """See the module. `rows` comes first."""
@@ -89,9 +87,6 @@ class KeyedDeliveries(PlainNode, frozen=True, omit_defaults=True):
 
     def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Own(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def explain_text(self) -> str:
         scope = f" scope=[{column_list(self.scope)}]" if self.scope else ""

@@ -10,6 +10,7 @@ sorted here, which a write requires anyway. In other chunks, keys are hashed (ba
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,8 @@ class Materialize(PlainNode, frozen=True, omit_defaults=True):
             its groups, whose keys are the ones here, so a second look would find the same in another table.
     """
 
+    keeps_relation: ClassVar[bool] = True
+
     relation_id: int
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
@@ -57,10 +60,6 @@ class Materialize(PlainNode, frozen=True, omit_defaults=True):
     def key(self) -> tuple[KeyColumn, ...]:
         """The state's key: the order columns, then the remaining columns of the stream key."""
         return table_key(self.order, self.stream_key)
-
-    @property
-    def keeps_relation(self) -> bool:
-        return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The view's rows."""

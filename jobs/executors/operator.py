@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -216,20 +216,15 @@ class _HasTypes(Protocol):
 class PlainNode(msgspec.Struct, frozen=True, tag=True):
     """The default properties of a node, which nodes override."""
 
+    keeps_relation: ClassVar[bool] = False
+    follows_moment: ClassVar[bool] = False
+
     @property
     def operator_name(self) -> str:
         return str(self.__struct_config__.tag)
 
     @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
     def emits_without_input(self) -> bool:
-        return False
-
-    @property
-    def follows_moment(self) -> bool:
         return False
 
     def state_tables(self) -> tuple[TableSchema, ...]:

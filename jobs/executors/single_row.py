@@ -5,6 +5,7 @@ previous version remains. An epoch may replace the row; only the number of rows 
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +42,9 @@ class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
     A singleton that emits its row from its first epoch on, even without input.
     """
 
-    types: tuple[str, ...]
+    emits_without_input: ClassVar[bool] = True
 
-    @property
-    def emits_without_input(self) -> bool:
-        return True
+    types: tuple[str, ...]
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The row, and the number of input rows: 0 or 1."""

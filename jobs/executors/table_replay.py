@@ -12,6 +12,7 @@ rows. It depends on the log alone, so every attempt and every replay gives a row
 """
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -68,15 +69,13 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
     if a key repeats, the first row stays.
     """
 
+    keeps_relation: ClassVar[bool] = True
+
     relation_id: int
     key: tuple[int, ...]
     types: tuple[str, ...]
     row_id: bool = False
     append_only: bool = False
-
-    @property
-    def keeps_relation(self) -> bool:
-        return True
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The table: key -> row, distributed by the whole key."""

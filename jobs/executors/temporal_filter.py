@@ -12,6 +12,7 @@ Let V(m) be the rows visible at moment m, I the input before the epoch and ΔI i
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,8 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
     Requires: the bound has the value's type, and is never NULL.
     """
 
+    follows_moment: ClassVar[bool] = True
+
     value: int
     comparison: Comparison
     bound: Expr
@@ -47,10 +50,6 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]  # a subset of the stream key
     types: tuple[str, ...]
-
-    @property
-    def follows_moment(self) -> bool:
-        return True
 
     @property
     def key(self) -> tuple[int, ...]:

@@ -299,7 +299,11 @@ def relation_frame(
     stored = stored_table(relation)
     columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     changes = in_flight.only_table(stored.table_id)
-    scan = partial(_scan_rows, relation, epoch, hidden, changes)
+    rows_at = scan_stored if hidden else scan_relation
+
+    def scan(objects: ObjectStore, at: HummockVersion, vnodes: Sequence[int]) -> Iterator[pa.Table]:
+        return rows_at(objects, at, relation, epoch, vnodes, changes)
+
     return _scan_frame(spark, store_uri, version, relation, columns, scan, more_bytes=changes.nbytes)
 
 
@@ -310,10 +314,12 @@ def ordered_frame(
 
     Otherwise as `relation_frame`.
     """
-    vnodes = [list(range(version.mapping.vnode_count))] if part.in_order else None
-    return _scan_frame(
-        spark, store_uri, version, relation, relation.columns, partial(_in_order, relation, epoch, part), vnodes
-    )
+    groups = [list(range(version.mapping.vnode_count))] if part.in_order else None
+
+    def scan(objects: ObjectStore, at: HummockVersion, vnodes: Sequence[int]) -> Iterator[pa.Table]:
+        return scan_ordered(objects, at, relation, epoch, part, vnodes)
+
+    return _scan_frame(spark, store_uri, version, relation, relation.columns, scan, groups)
 
 
 def changes_frame(
@@ -324,7 +330,10 @@ def changes_frame(
     If the visible columns do not contain the key, equal rows may lie in different vnodes, so the rows are shuffled.
     """
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
-    scan = partial(_scan_changes, relation, since, until)
+
+    def scan(objects: ObjectStore, at: HummockVersion, vnodes: Sequence[int]) -> Iterator[pa.Table]:
+        return scan_changes(objects, at, relation, since, until, None, vnodes)
+
     at, groups = part_of(version, {stored_table(relation).table_id}), _vnodes_by_unit(version)
     if (few := _few_rows(store_uri, at, columns, scan, groups)) is not None:
         return _frame_of_few(spark, few if has_whole_key(relation) else net_of_changes(few), columns)
@@ -343,30 +352,6 @@ def _net_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 #: Scans some vnodes on a worker.
 _Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table]]
-
-
-def _scan_rows(
-    relation: Relation,
-    epoch: int,
-    hidden: bool,
-    in_flight: RowsInFlight,
-    objects: ObjectStore,
-    version: HummockVersion,
-    vnodes: Sequence[int],
-) -> Iterator[pa.Table]:
-    return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes, in_flight)
-
-
-def _in_order(
-    relation: Relation, epoch: int, part: ViewPart, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
-) -> Iterator[pa.Table]:
-    return scan_ordered(objects, version, relation, epoch, part, vnodes)
-
-
-def _scan_changes(
-    relation: Relation, since: int, until: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
-) -> Iterator[pa.Table]:
-    return scan_changes(objects, version, relation, since, until, None, vnodes)
 
 
 def _scan_frame(

@@ -30,7 +30,7 @@ from tussock.jobs.delta.delta_log import (
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item, ReadPart, TimeZones
+from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
@@ -45,6 +45,7 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
+from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -89,16 +90,8 @@ versions_of = decoder_of(PinnedVersions).decode
 _part = decoder_of(DeltaPart)
 
 
-class DeltaEngine(EngineReader):
-    """Reads the files of Delta tables in actors, split at row groups."""
-
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader. Only a file decides."""
-        return None
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader. Returns nothing: `pin` has decided it, because it knows the files of the versions."""
-        return {}
+class DeltaEngine(EngineAlone):
+    """Reads the files of Delta tables in actors, split at row groups. `pin` decides which of them Spark reads."""
 
     def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """See EngineReader. Large files come first.

@@ -60,7 +60,7 @@ def key_objection(source: CreateSource, fields: Sequence[Field]) -> tuple[str, s
 
 
 class EngineAlone:
-    """A reader of the engine for input of which Spark reads nothing."""
+    """A reader of the engine for input of which Spark reads nothing, or what the pin says."""
 
     def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """See EngineReader."""
