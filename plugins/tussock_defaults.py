@@ -1,8 +1,12 @@
-"""The arguments that all DAGs and tasks of a pipeline share. Parsing this reads nothing."""
+"""The arguments that all DAGs and tasks of a pipeline share, and the fields of their trigger forms.
+
+Parsing this reads nothing.
+"""
 
 from datetime import timedelta
 from typing import Any
 
+from airflow.sdk import Param
 from tussock_notify import on_failure
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -39,3 +43,18 @@ def store_note(pipeline: Pipeline) -> str:
     """The text of a DAG in Airflow about the pipeline's environment and store."""
     environment = f"Environment: `{pipeline.environment}`\n\n" if pipeline.environment else ""
     return f"{environment}Store: `{pipeline.store}`"
+
+
+def text_field(title: str, description: str, **more: Any) -> Param:
+    """A field for a text, empty by default. `more`: further properties of its JSON schema."""
+    return Param(None, type=["null", "string"], title=title, description=description, **more)
+
+
+def list_field(title: str, description: str) -> Param:
+    """A field for texts, none by default."""
+    return Param([], type="array", items={"type": "string"}, title=title, description=description)
+
+
+def yes_field(title: str, description: str) -> Param:
+    """A switch, off by default."""
+    return Param(False, type="boolean", title=title, description=description)

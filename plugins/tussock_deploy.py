@@ -11,10 +11,11 @@ nothing has changed, no Spark is started and the tasks after `plan` are skipped.
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param, task
+from airflow.sdk import task
 from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
 from tussock_connections import set_connection_of_sink, set_connections_of_files
+from tussock_defaults import list_field, text_field, yes_field
 from tussock_steps import open_parent_store, pipeline_of
 from tussock_tasks import no_retry
 
@@ -25,30 +26,17 @@ if TYPE_CHECKING:
 
 APPROVED_LINES = 20  # of an INSERT on the page of the approval; the log of `plan` has all
 PARAMS = {
-    "prune": Param(
-        False,
-        type="boolean",
-        title="Prune",
-        description="Drop views that are missing from the files. Tables and sources stay.",
+    "prune": yes_field("Prune", "Drop views that are missing from the files. Tables and sources stay."),
+    "resume": list_field(
+        "Resume views",
+        "Paused views to resume. Each is rebuilt; readers see its old rows until the rebuild is complete.",
     ),
-    "resume": Param(
-        [],
-        type="array",
-        items={"type": "string"},
-        title="Resume views",
-        description="Paused views to resume. Each is rebuilt; readers see its old rows until the rebuild is complete.",
+    "zone_rules": yes_field(
+        "Zone rules", "Move the store to this Java's rules of its time zones, and rebuild the views that need them."
     ),
-    "zone_rules": Param(
-        False,
-        type="boolean",
-        title="Zone rules",
-        description="Move the store to this Java's rules of its time zones, and rebuild the views that need them.",
-    ),
-    "merge": Param(
-        None,
-        type=["null", "string"],
-        title="Merge a branch",
-        description="Let the store adopt the views of this branch with their rows, instead of applying the files. The "
+    "merge": text_field(
+        "Merge a branch",
+        "Let the store adopt the views of this branch with their rows, instead of applying the files. The "
         "branch must have the deployed files.",
     ),
 }

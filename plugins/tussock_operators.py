@@ -21,6 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Param
 from tussock_airflow import AirflowException, AirflowFailException
 from tussock_connections import set_connections_of_sources
+from tussock_defaults import list_field, text_field
 from tussock_events import task_states
 from tussock_notify import SendNotices, on_failure, sends_no_message
 from tussock_steps import open_pipeline_store
@@ -48,56 +49,36 @@ if TYPE_CHECKING:
 HEALTH = "health"
 
 PARAMS: Mapping[str, Param] = {
-    "start": Param(
-        None,
-        type=["null", "string"],
-        format="date-time",
-        title="Interval start",
-        description="Process the files of this interval. If empty in a manual run, the form's data interval applies. "
+    "start": text_field(
+        "Interval start",
+        "Process the files of this interval. If empty in a manual run, the form's data interval applies. "
         "Without either, the run processes all waiting files.",
-    ),
-    "end": Param(
-        None,
-        type=["null", "string"],
         format="date-time",
-        title="Interval end",
-        description="The first moment after the interval (exclusive end).",
     ),
-    "moment": Param(
-        None,
-        type=["null", "string"],
-        title="Value of now()",
-        description="The value of now() in views: an ISO 8601 time, or now for the clock. If empty, it is the end of "
+    "end": text_field("Interval end", "The first moment after the interval (exclusive end).", format="date-time"),
+    "moment": text_field(
+        "Value of now()",
+        "The value of now() in views: an ISO 8601 time, or now for the clock. If empty, it is the end of "
         "the interval. It allows the run to pass over intervals that have not run. now() never goes back.",
     ),
-    "pause": Param(
-        [],
-        type="array",
-        items={"type": "string"},
-        title="Pause views",
-        description="These views, and the views that read them, keep their rows. All others are updated as usual.",
+    "pause": list_field(
+        "Pause views", "These views, and the views that read them, keep their rows. All others are updated as usual."
     ),
-    "restate": Param(
-        None,
-        type=["null", "string"],
-        title="Restate a source",
-        description="Remove the rows that this source took for the interval or the file below, and insert the current "
+    "restate": text_field(
+        "Restate a source",
+        "Remove the rows that this source took for the interval or the file below, and insert the current "
         "rows of its files. Then the run continues as usual.",
     ),
-    "file": Param(
-        None,
-        type=["null", "string"],
-        format="multiline",
-        title="Files to restate",
-        description="Paths of files, as recorded when they were taken, one per line. A folder or a glob stands for all "
+    "file": text_field(
+        "Files to restate",
+        "Paths of files, as recorded when they were taken, one per line. A folder or a glob stands for all "
         "its files. `*` loads everything again, also a table of a database. One epoch restates all of them. If empty, "
         "the interval applies.",
+        format="multiline",
     ),
-    "branch": Param(
-        None,
-        type=["null", "string"],
-        title="Branch",
-        description="Work on this open branch of the store. Nothing is published outside of the branch, and no events "
+    "branch": text_field(
+        "Branch",
+        "Work on this open branch of the store. Nothing is published outside of the branch, and no events "
         "are emitted. A branch that follows its parent takes the parent's epochs, whatever the interval is.",
     ),
 }

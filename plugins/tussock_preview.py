@@ -16,6 +16,7 @@ import msgspec
 from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowFailException
+from tussock_defaults import text_field, yes_field
 from tussock_operators import RunActors
 from tussock_steps import open_parent_store, parent_pipeline_of
 from tussock_tasks import no_retry
@@ -30,17 +31,12 @@ LOOK_AGAIN = timedelta(seconds=30)  # for the next epoch of the parent
 HOUR_MS = 3_600_000
 
 PARAMS: Mapping[str, Param] = {
-    "revision": Param(
-        None,
-        type=["null", "string"],
-        title="Git revision",
-        description="Try the files of this branch, tag or commit, in the repository that contains the pipelines.",
+    "revision": text_field(
+        "Git revision", "Try the files of this branch, tag or commit, in the repository that contains the pipelines."
     ),
-    "folder": Param(
-        None,
-        type=["null", "string"],
-        title="Folder",
-        description="Without a revision: try the files of this folder of pipelines, below TUSSOCK_PREVIEWS. Without "
+    "folder": text_field(
+        "Folder",
+        "Without a revision: try the files of this folder of pipelines, below TUSSOCK_PREVIEWS. Without "
         "both, the run tries the deployed files.",
     ),
     "epochs": Param(
@@ -57,18 +53,8 @@ PARAMS: Mapping[str, Param] = {
         title="Hours",
         description="The age at which the branch ends, even if the run has not ended it.",
     ),
-    "name": Param(
-        None,
-        type=["null", "string"],
-        title="Name of the branch",
-        description="If empty, the run makes one up.",
-    ),
-    "keep": Param(
-        False,
-        type="boolean",
-        title="Keep the branch",
-        description="Leave the branch open, to look at its rows or to merge it.",
-    ),
+    "name": text_field("Name of the branch", "If empty, the run makes one up."),
+    "keep": yes_field("Keep the branch", "Leave the branch open, to look at its rows or to merge it."),
 }
 """The fields of the trigger form."""
 

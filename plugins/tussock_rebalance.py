@@ -13,6 +13,7 @@ import msgspec
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowFailException, AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
+from tussock_defaults import text_field
 from tussock_steps import open_pipeline_store
 from tussock_tasks import no_retry
 
@@ -38,11 +39,9 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             title="Target",
             description="Without units: the load of a unit, relative to the mean, from which vnodes move away from it.",
         ),
-        "approved": Param(
-            None,
-            type=["null", "string"],
-            title="Digest of the moves",
-            description="Make exactly these moves, as `tussock rebalance --plan` and the page of the action show them. "
+        "approved": text_field(
+            "Digest of the moves",
+            "Make exactly these moves, as `tussock rebalance --plan` and the page of the action show them. "
             "If empty, any moves are allowed.",
         ),
     }

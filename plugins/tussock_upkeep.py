@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tussock_metrics as metrics
-from airflow.sdk import Param, task
+from airflow.sdk import task
 from tussock_connections import set_connection_of_sink
+from tussock_defaults import yes_field
 from tussock_publishing import for_each_sink
 from tussock_steps import open_pipeline_store
 from tussock_tasks import SubmitJob, no_retry
@@ -23,14 +24,7 @@ from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 
 log = logging.getLogger(__name__)
 
-PARAMS = {
-    "full": Param(
-        False,
-        type="boolean",
-        title="Everything",
-        description="Merge all SSTs into the last level. Reads and writes the whole store.",
-    )
-}
+PARAMS = {"full": yes_field("Everything", "Merge all SSTs into the last level. Reads and writes the whole store.")}
 """The field of the trigger form."""
 
 

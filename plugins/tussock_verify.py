@@ -6,6 +6,7 @@ Parsing this imports no Spark and reads nothing; the task imports the engine whe
 from typing import Any
 
 from airflow.sdk import Param
+from tussock_defaults import yes_field
 from tussock_tasks import SubmitJob
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -22,11 +23,8 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             title="Share of the keys, in percent",
             description="Compare only the rows of these keys. The sample differs from epoch to epoch.",
         ),
-        "repair": Param(
-            False,
-            type="boolean",
-            title="Repair",
-            description="With the next epoch, rebuild the views that differ and the views that read them.",
+        "repair": yes_field(
+            "Repair", "With the next epoch, rebuild the views that differ and the views that read them."
         ),
     }
 
