@@ -385,14 +385,16 @@ class EngineReader(Protocol):
 
     def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """Return why Spark reads all files of the source, by its options and types; None if not. Does no I/O."""
+        return None
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """Return the files of pinned input that Spark reads, each with the reason.
+        """Return the files of pinned input that Spark reads, each with the reason. None, unless a format decides here.
 
         An unreadable file is not among them: its reader reports it.
 
         Cost: one read per file of its footer, or of its first 256 KB; 16 at a time.
         """
+        return {}
 
     def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
         """Divide pinned input between actors and Spark."""

@@ -30,7 +30,7 @@ from tussock.jobs.delta.delta_log import (
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart
+from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item, ReadPart
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
@@ -45,7 +45,6 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
-from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
@@ -90,7 +89,7 @@ versions_of = decoder_of(PinnedVersions).decode
 _part = decoder_of(DeltaPart)
 
 
-class DeltaEngine(EngineAlone):
+class DeltaEngine(EngineReader):
     """Reads the files of Delta tables in actors, split at row groups. `pin` decides which of them Spark reads."""
 
     def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:

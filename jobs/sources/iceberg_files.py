@@ -40,7 +40,7 @@ from tussock.jobs.iceberg.iceberg_types import (
 from tussock.jobs.iceberg.table_files import LakeFile, LakePiece, TableFiles, normal_path_of
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import DividedInput, Division, Item, ReadPart
+from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item, ReadPart
 from tussock.jobs.sources.errors import PinnedReadError
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
@@ -54,7 +54,6 @@ from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import pack_row_ids, position_of
 from tussock.jobs.sources.snapshot_cuts import SnapshotCut, pieces_between_cuts
-from tussock.jobs.sources.unchanging import EngineAlone
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.objectstore.range_file import RangeFile
@@ -122,7 +121,7 @@ _part = decoder_of(IcebergPart)
 TableOf = Callable[[CreateSource], "Table"]
 
 
-class IcebergEngine(EngineAlone):
+class IcebergEngine(EngineReader):
     """Reads the files of Iceberg tables in actors, split at row groups. No release of Iceberg supports our Spark."""
 
     def __init__(self, load_table: TableOf) -> None:

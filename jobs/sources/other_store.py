@@ -71,7 +71,7 @@ from tussock.jobs.sources.other_store_errors import (
     OwnStoreError,
 )
 from tussock.jobs.sources.other_store_taken import TAKEN_EPOCHS, EpochTaken
-from tussock.jobs.sources.unchanging import KEY, ChangingRows, EngineAlone, key_columns
+from tussock.jobs.sources.unchanging import KEY, ChangingRows, key_columns
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, Relation, TableSchema
@@ -99,7 +99,7 @@ _epochs_of = decoder_of(PinnedEpochs).decode
 _part = decoder_of(EpochsPart)
 
 
-class OtherStoreEngine(EngineAlone):
+class OtherStoreEngine(EngineReader):
     """Reads rows and changes of another store in actors."""
 
     def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:

@@ -140,10 +140,6 @@ def split_size(nbytes: int, units: int) -> int:
 class ParquetEngine(EngineReader):
     """Reads Parquet files in actors, split at row groups, and within large ones."""
 
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader. Only a file decides."""
-        return None
-
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         files = files_to_decide(document)
         reasons = map_in_threads(lambda file: _reason_for_spark(source.as_of(file.number), file), files)

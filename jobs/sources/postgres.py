@@ -85,7 +85,7 @@ from tussock.jobs.sources.postgres_taken import TAKEN_POSITION, Position
 from tussock.jobs.sources.postgres_values import NAMES_BY_OID, declared_type, type_objection
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.run_ends import end_of
-from tussock.jobs.sources.unchanging import EngineAlone, UnchangingInput
+from tussock.jobs.sources.unchanging import UnchangingInput
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -142,7 +142,7 @@ class _FailedMembers(Exception):
         self.errors = errors
 
 
-class LogEngine(EngineAlone):
+class LogEngine(EngineReader):
     """Reads stored changes, which are Parquet files."""
 
     def __init__(self) -> None:

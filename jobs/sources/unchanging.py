@@ -2,7 +2,6 @@
 
     UnchangingInput   versions, snapshots, epochs, ranges of a log: nothing is located or looked up again
     ChangingRows      versions of a table whose rows change: what is pinned belongs together and cannot be skipped
-    EngineAlone       the engine's reader of such input, if Spark reads nothing of it
 
 The option `key` names the columns that identify a row of ChangingRows; without it, the row's values do.
 """
@@ -16,17 +15,7 @@ import pyarrow as pa
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import (
-    ByColumns,
-    ByValue,
-    Identity,
-    Item,
-    PinChanges,
-    Pins,
-    Revision,
-    RowPlace,
-    TimeZones,
-)
+from tussock.jobs.sources.base import ByColumns, ByValue, Identity, Item, PinChanges, Pins, Revision, RowPlace
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.taken_rows import TakenColumns, make_taken_schema
@@ -57,18 +46,6 @@ def key_objection(source: CreateSource, fields: Sequence[Field]) -> tuple[str, s
         if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
             return column, f"has the type {kind}, which cannot identify a row"
     return None
-
-
-class EngineAlone:
-    """A reader of the engine for input of which Spark reads nothing, or what the pin says."""
-
-    def find_reason_for_spark(self, source: CreateSource) -> str | None:
-        """See EngineReader."""
-        return None
-
-    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
-        """See EngineReader."""
-        return {}
 
 
 class UnchangingInput:

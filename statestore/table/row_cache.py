@@ -216,12 +216,6 @@ class RowCache:
         others = (self._known.get(RowsOf(of.store, of.table_id, unit, of.columns)) for unit in units)
         return [known for known in others if known is not None and known.epoch == base]
 
-    def release_memory(self, target: int = 0) -> None:
-        """Evict rows until at most `target` bytes are held, least recently used first."""
-        with self._lock:
-            if self._bytes > target:
-                self._shrink_to(target)
-
     def keep_rows(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
         """Replace the known rows of a unit, and evict if memory is short.
 

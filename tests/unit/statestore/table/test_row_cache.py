@@ -321,14 +321,14 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
         table.insert_rows(rows_table(PAIRS, [(7, "y", float(epoch))]))
         store.ingest(table.seal_changes(), epoch)
     before = cache.nbytes
-    cache.release_memory(before // 100)
+    cache._shrink_to(before // 100)
     assert 0 < cache.nbytes <= before // 100
     store.asked = 0
     assert rows_read(open_pairs(cache, store, 4, 5), PAIRS, [7, 8]) == [(7, "y", 4.0), (8, "x", 0.0)]
     assert store.asked == 0
     assert rows_read(open_pairs(cache, store, 4, 5), PAIRS, many[10:]) == [(k, "x", 0.0) for k in many[10:]]
     assert store.asked > 3900
-    cache.release_memory()
+    cache._shrink_to(0)
     assert cache.nbytes == 0
 
 
