@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from tussock.jobs.session import Session
     from tussock.jobs.sources.base import Restated
     from tussock.jobs.sources.listing import Interval
+    from tussock.jobs.statements.deployment import DeployOptions
     from tussock.statestore.errors import DamagedError, InputError, MustStopError, RetryableError, TussockError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DamagedError",
+    "DeployOptions",
     "InputError",
     "Interval",
     "MustStopError",
@@ -36,6 +38,7 @@ _HOMES = {
     "Session": "tussock.jobs.session",
     "Restated": "tussock.jobs.sources.base",
     "Interval": "tussock.jobs.sources.listing",
+    "DeployOptions": "tussock.jobs.statements.deployment",
     "TussockError": "tussock.statestore.errors",
     "RetryableError": "tussock.statestore.errors",
     "MustStopError": "tussock.statestore.errors",
