@@ -32,6 +32,18 @@ def test_the_page_shows_the_published_rows_those_of_a_key_and_the_changes_of_an_
     assert "per_g/rows" in admin.get("/tussock/dags/epoch_shop/relations/per_g").text
 
 
+def test_relations_of_two_schemas_have_own_pages_and_rows(admin: Visitor) -> None:
+    dag = "/tussock/dags/epoch_calm"
+    listed = admin.get(dag).text
+    for name, table, rows in (("per_g", "t", [["7", "2"]]), ("north.per_g", "north.t", [["9", "1"]])):
+        assert f"relations/{name}" in listed
+        assert cells(admin.get(f"{dag}/relations/{name}/rows").text) == rows
+        page = admin.get(f"{dag}/relations/{name}").text
+        assert f"{name}/rows" in page
+        assert set(re.findall(r"relations/((?:north\.)?t)\b", page)) == {table}
+    assert admin.get(f"{dag}/relations/south.per_g").status_code == 404
+
+
 def test_a_question_without_an_answer_shows_the_reason(admin: Visitor, shop: Shop) -> None:
     assert "The value &#39;&lt;b&gt;&#39; cannot be compared" in admin.get(f"{ADDRESS}?c.c1=<b>").text
     assert "has no column" in admin.get(f"{ADDRESS}?c.other=1").text

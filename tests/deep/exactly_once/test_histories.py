@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.exactly_once.histories import History, bind, without_inode_times
+from tests.support.exactly_once.histories import IN_TWO_SCHEMAS, History, bind, without_inode_times
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tussock.jobs.driver import runner
 from tussock.jobs.driver.runner import LocalRunner
@@ -27,8 +27,10 @@ HASH_SEEDS = 50
 
 
 @pytest.fixture(scope="module")
-def bound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bind(spark, tmp_path_factory.mktemp("histories"))
+def bounds(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The statements over one schema, and over two that share names."""
+    one, two = (bind(spark, tmp_path_factory.mktemp("histories"), names) for names in ({}, IN_TWO_SCHEMAS))
+    return one, two
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,11 @@ def in_another_process(bound: Path, store: Path, seed: int, epochs: int, units: 
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_a_history_writes_the_same_bytes_however_it_is_run(bound: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schemas", [1, 2])
+def test_a_history_writes_the_same_bytes_however_it_is_run(
+    bounds: tuple[Path, Path], schemas: int, tmp_path: Path
+) -> None:
+    bound = bounds[schemas - 1]
     names = History(bound, tmp_path / "unkind", 2, 2, unkindly(1)).run(EPOCHS, judge=True)
     assert names == in_another_process(bound, tmp_path / "other", 2, EPOCHS, 2, hash_seed=17)
     assert names == History(bound, tmp_path / "workers", 2, 2, LocalRunner(workers=2)).run(EPOCHS)
@@ -70,9 +76,11 @@ def test_a_history_writes_the_same_bytes_however_it_is_run(bound: Path, tmp_path
 @pytest.mark.deep
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("units", [2, 5])
-def test_fifty_seeds_of_hashes_and_both_runners(units: int, bound: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_fifty_seeds_of_hashes_and_both_runners(
+    units: int, bounds: tuple[Path, Path], spark: SparkSession, tmp_path: Path
+) -> None:
     for hash_seed in range(HASH_SEEDS):
-        seed = 100 + hash_seed
+        seed, bound = 100 + hash_seed, bounds[hash_seed % 2]
         names = History(bound, tmp_path / f"unkind-{seed}", seed, units, unkindly(seed)).run(DEEP_EPOCHS, judge=True)
         assert names == in_another_process(bound, tmp_path / f"other-{seed}", seed, DEEP_EPOCHS, units, hash_seed)
         if hash_seed % 10 == 0:

@@ -10,10 +10,11 @@ tasks in any order or repeated. DuckDB computes the expected rows of the views f
 import json
 import os
 import random
+import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -77,6 +78,8 @@ VIEWS = {
     "listed": f"SELECT day, cur, count(*) AS n FROM {_KEYED} "
     "WHERE cur IN ('EUR', 'USD', 'GBP', 'CHF', 'SEK') GROUP BY day, cur",
 }
+#: In histories of two schemas, the names of some relations. Each is the name of a relation of the default schema too.
+IN_TWO_SCHEMAS = {"u": "b.t", "running": "b.numbered", "distinct_n": "b.first_of_day", "anti": "b.joined"}
 _IN_DUCKDB = (
     ("<=>", "IS NOT DISTINCT FROM"),
     ("max_by(rate, struct(vf, rate))", "arg_max(rate, struct_pack(a := vf, b := rate))"),
@@ -99,10 +102,21 @@ ASSIGNMENTS: list[Assignment] = [
 ]
 
 
-def bind(spark: Any, folder: Path) -> Path:
-    """Bind all statements of histories; return their file. Its source reads `folder/data`."""
+def with_names(sql: str, names: Mapping[str, str]) -> str:
+    """A statement whose relations have other names. Columns keep the last part as their qualifier."""
+    words = r"\b(FROM|JOIN|TABLE|VIEW|UPDATE) (\w+)\b"
+    return re.sub(words, lambda found: f"{found[1]} {names.get(found[2], found[2])}", sql)
+
+
+def bind(spark: Any, folder: Path, names: Mapping[str, str] | None = None) -> Path:
+    """Bind all statements of histories; return their file. Its source reads `folder/data`.
+
+    `names`: other names of some relations, in the schema `b`.
+    """
+    names = names or {}
     (folder / "data").mkdir(parents=True)
     creates = [
+        *(["CREATE SCHEMA b"] if names else []),
         f"CREATE SOURCE p ({COLUMNS}) USING parquet OPTIONS (path '{folder}/data', on_change 'restate')",
         f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (id))",
         f"CREATE TABLE u ({COLUMNS})",
@@ -116,12 +130,16 @@ def bind(spark: Any, folder: Path) -> Path:
             changes[f"update {t} {c}"] = f"UPDATE {t} SET {ASSIGNMENTS[a][0]} WHERE {where}"
     with Session(str(folder / "bound"), spark, runner="local") as session:
         for sql in (*creates, *changes.values()):
-            session.execute(sql)
+            session.execute(with_names(sql, names))
         entries = [json.loads(bytes(e.statement)) for e in session.meta.read_log(0, session.meta.log_end())]
     assert len(entries) == len(creates) + len(changes)
     (folder / "bound.json").write_text(
         json.dumps(
-            {"creates": entries[: len(creates)], "changes": dict(zip(changes, entries[len(creates) :], strict=True))}
+            {
+                "names": names,
+                "creates": entries[: len(creates)],
+                "changes": dict(zip(changes, entries[len(creates) :], strict=True)),
+            }
         )
     )
     return folder / "bound.json"
@@ -231,8 +249,12 @@ class History:
             sink, (named := given.rename_columns([f"c{i}" for i in range(given.num_columns)])).schema
         ) as writer:
             writer.write_table(named)
-        statement = Insert(table, len(rows), self.meta.put_payload(sink.getvalue().to_pybytes()))
+        statement = Insert(self.name_of(table), len(rows), self.meta.put_payload(sink.getvalue().to_pybytes()))
         self.append(json.loads(msgspec.json.encode(statement)))
+
+    def name_of(self, relation: str) -> str:
+        """The name of a relation in this history."""
+        return str(self.statements["names"].get(relation, relation))
 
     def append(self, statement: Any) -> None:
         self.appended += 1
@@ -250,21 +272,29 @@ class History:
         tables["rates"] = pa.Table.from_pylist(list(self.rates.values()), RATES)
         with duckdb.connect() as connection:
             connection.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+            connection.execute("CREATE SCHEMA b")
             for name, rows in tables.items():
-                connection.register(name, rows)
+                self.register(connection, name, rows)
             for name, sql in VIEWS.items():
+                sql = with_names(sql, self.statements["names"])
                 for ours, theirs in _IN_DUCKDB:
                     sql = sql.replace(ours, theirs)
-                connection.register(name, tables.setdefault(name, connection.sql(sql).to_arrow_table()))
+                self.register(connection, name, tables.setdefault(name, connection.sql(sql).to_arrow_table()))
         for name in ("t", "u", "rates", *VIEWS):
             ours, theirs = _counted(self.read(name)), _counted(tables[name])
             assert ours == theirs, (
                 f"seed {self.seed}, epoch {epoch}, {name}: too many {ours - theirs}, missing {theirs - ours}"
             )
 
+    def register(self, connection: duckdb.DuckDBPyConnection, relation: str, rows: pa.Table) -> None:
+        """Give DuckDB the rows of a relation, in its schema."""
+        connection.register(f"rows_of_{relation}", rows)
+        name = self.name_of(relation)
+        connection.execute(f"CREATE VIEW {name if '.' in name else f'main.{name}'} AS FROM rows_of_{relation}")
+
     def read(self, name: str) -> pa.Table:
         version = self.meta.read_latest()
-        (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
+        (relation,) = [r for r in version.catalog.live_relations() if r.name == self.name_of(name)]
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
         return pa.concat_tables(
             [schema.empty_table(), *scan_relation(self.meta.objects, version, relation, version.epoch)]

@@ -34,6 +34,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
 from tests.support.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
 from tussock.jobs.driver.publish import publish_epoch  # noqa: E402
+from tussock.jobs.logical.statements import CreateSchema  # noqa: E402
 from tussock.jobs.quality.record import Failure, Metric, QualityRecord, ViewQuality, write_record  # noqa: E402
 from tussock.statestore.meta.store import MetaStore  # noqa: E402
 
@@ -94,7 +95,10 @@ def app(shop: Shop) -> Iterator[FastAPI]:
     """Airflow's app with the plugin from its entry point, the DAGs in its database, a calm and three bad pipelines."""
     pipelines = shop.folder / "pipelines"
     calm = new_store(shop.folder / "calm")
-    append(calm, table("t"))
+    append(calm, table("t"), CreateSchema("north"), table("north.t"))  # two schemas that share names
+    append(calm, view("per_g", counted(scan("t"), 1)), view("north.per_g", counted(scan("north.t"), 1)))
+    insert(calm, "t", (1, 7, 1), (2, 7, 2))
+    insert(calm, "north.t", (1, 9, 1))
     publish_epoch(calm, epoch(calm).epoch)
     for name in ("absent", "calm", "damaged"):
         (pipelines / name).mkdir()
