@@ -3,8 +3,9 @@
 An epoch takes one delivery, and always as a whole:
 
 * **The next one** is the oldest complete one that is not older than the newest taken one. Incomplete ones wait.
-* **A late one**, which is older than the newest taken one, counts as taken without being read. With `snapshot_scope` it
-  is read, since it may have rows of another scope.
+* **A late one**, which is complete and older than the newest taken one, counts as taken without being read. An
+  incomplete one waits, since the newest one may be withdrawn before it is complete. With `snapshot_scope` it is read,
+  since it may have rows of another scope.
 * **With a key**, the operator replaces the rows. If a file of a delivery changes, disappears or arrives later, all of
   its files are read again, from the kept bytes. If nothing of the newest one is left, the one before is read again.
   With `snapshot_scope`, all are.
@@ -53,9 +54,10 @@ def next_delivery(
     waiting = _by_delivery(deliveries, new)
     read = [file for file in taken if file.rows]
     newest = max((deliveries.order_of(file.path) for file in read), default=b"")
-    late = [] if deliveries.scoped else [order for order in waiting if order < newest]
-    skipped = tuple(file for order in late for file in waiting.pop(order))
-    order = next((order for order in sorted(waiting) if is_complete(waiting[order][0].path)), None)
+    complete = (order for order in sorted(waiting) if is_complete(waiting[order][0].path))
+    skipped: tuple[PinnedFile, ...] = ()
+    while (order := next(complete, None)) is not None and order < newest and not deliveries.scoped:
+        skipped += tuple(waiting[order])
     notes = _late_texts(deliveries, skipped, read)
     if order is None:
         return ChosenDelivery(late=skipped, notes=notes)

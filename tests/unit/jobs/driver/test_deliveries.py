@@ -230,6 +230,25 @@ def test_a_delivery_that_is_older_than_the_newest_taken_one_is_skipped_and_named
     assert advance_store(LocalRunner(), meta) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_incomplete_delivery_counts_if_the_newer_one_is_withdrawn(tmp_path: Path, kind: str) -> None:
+    folder, meta = tmp_path / "in", new_store(tmp_path / "store")
+    append(meta, customers(folder, kind, path="{day}/*", snapshot_done=DONE), *VIEWS)
+    folder.mkdir()
+    for day in (1, 2, 3):
+        write(folder / f"{day}/a.parquet", [(day, 1, 1, "A")])
+        if day != 2:
+            (folder / f"{day}" / DONE).touch()
+        advance_store(LocalRunner(), meta)
+    restate(meta, "customers", folder / "3/a.parquet", gone=True)
+    (folder / "3/a.parquet").unlink()
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == [(1, 1, 1, "A")]
+    (folder / "2" / DONE).touch()
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == [(2, 1, 1, "A")]
+
+
 def test_an_epoch_takes_one_delivery_with_all_of_its_files(tmp_path: Path) -> None:
     for day in (8, 9, 10):
         (tmp_path / "in").mkdir(exist_ok=True)
