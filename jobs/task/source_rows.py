@@ -111,17 +111,24 @@ class SourceRows:
             was, now = _pair_positions(rest_rows)
             gone.append(was)
             come.append(now)
-        self._store_kept_ids(files, np.concatenate(gone), np.concatenate(come))
+        inserted = _row_ids(rest_rows)[rest_rows[WEIGHT].to_numpy() > 0]
+        self._store_kept_ids(files, np.concatenate(gone), np.concatenate(come), inserted)
         changes = [rest_rows.slice(0, 0), *map(self._with_kept_ids, _by_file([rest_rows, *pairs]))]
         return net_chunk(pa.concat_tables(changes)) if hidden else pa.concat_tables(changes)
 
-    def _store_kept_ids(self, files: Sequence[PinnedFile], was: Ids, now: Ids) -> None:
-        """Store the ids of the group's new files: the row `now[i]` of a new file is the row `was[i]` of an old one."""
+    def _store_kept_ids(self, files: Sequence[PinnedFile], was: Ids, now: Ids, inserted: Ids) -> None:
+        """Store the ids of the group's new files: the row `now[i]` of a new file is the row `was[i]` of an old one.
+
+        `inserted`: the rows of new files that equal no old row.
+        """
         row_ids = was.copy()
         for file in files:
             if file.weight < 0:
                 of_file = file_of(was) == file.number
                 row_ids[of_file] = self._apply_kept_ids(file, was[of_file])
+        come = [file.number for file in files if file.weight > 0]
+        if np.isin(file_of(row_ids), come).any():  # a delivery that counts again has numbers of before
+            now, row_ids = _exchange_ids(now, row_ids, np.setdiff1d(inserted, now))
         for file in files:
             if file.weight > 0:
                 of_file = file_of(now) == file.number
@@ -174,6 +181,22 @@ def _pair_positions(rows: pa.Table) -> tuple[Ids, Ids]:
     was, now = ids[weights < 0], ids[weights > 0]
     _, left, right = np.intersect1d(position_of(was), position_of(now), assume_unique=True, return_indices=True)
     return was[left], now[right]
+
+
+def _exchange_ids(rows: Ids, kept: Ids, others: Ids) -> tuple[Ids, Ids]:
+    """Give other ids to rows whose own ids are kept by other rows of the same files.
+
+    There are enough: each row that keeps an id leaves its own one, or that one is kept too.
+
+    Args:
+        rows, kept: rows, and the ids that they keep.
+        others: further rows.
+
+    Returns: the rows with other ids than their own, and these ids.
+    """
+    without_id = others[np.isin(others, kept)]
+    free = np.setdiff1d(rows, kept)[: len(without_id)]
+    return np.concatenate([rows, without_id]), np.concatenate([kept, free])
 
 
 def _by_file(chunks: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -379,6 +379,25 @@ def test_a_row_that_a_newer_delivery_moved_stays_away_after_a_correction_of_anot
     assert rows(meta, "customers") == [(5, 2, 2, "A"), (9, 1, 2, "C")]
 
 
+def test_rows_of_a_delivery_that_counts_again_have_ids_of_their_own(tmp_path: Path) -> None:
+    """A row of the newest delivery has the id of another row of the delivery before, and equals a third one of it."""
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, "no key"), *VIEWS)
+    a, b, c, d = ((k, 1, 1, "A") for k in range(4))
+    for day, records in ((1, [a, b, d]), (2, [a, c])):
+        write(folder / f"{day}/a.parquet", records)
+        advance_store(LocalRunner(), meta)
+    write(folder / "2/a.parquet", [d, c])  # d takes the place and the id of a
+    restate(meta, "customers", folder / "2/a.parquet")
+    restate(meta, "customers", folder / "2/a.parquet", gone=True)
+    assert rows(meta, "every_row") == [a, b, d]
+    (folder / "2/a.parquet").unlink()
+    write(folder / "3/a.parquet", [b, b, d])  # takes the rows of the first delivery back
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "every_row") == [b, b, d]
+
+
 def test_a_withdrawn_delivery_does_not_return_when_a_newer_one_is_withdrawn(tmp_path: Path) -> None:
     meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
     folder.mkdir()
