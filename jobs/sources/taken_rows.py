@@ -1,7 +1,7 @@
 """The rows of a source's state table of taken input, for each kind of source. Only the driver reads and writes them."""
 
-from collections.abc import Collection, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -42,14 +42,19 @@ class TakenLog(Generic[T]):
 
     def read_all(self, taken: StorageTable | None) -> list[T]:
         """Return all records in the order of their keys; none without a table."""
-        rows = [] if taken is None else [row for part in taken.scan() for row in part.to_pylist()]
-        rows.sort(key=lambda row: row[self.columns[0][0]])
-        return [convert_value({k: v for k, v in row.items() if k != "epoch"}, self._record) for row in rows]
+        rows = sorted(_rows_of(taken), key=lambda row: row[self.columns[0][0]])
+        return list(map(self._decode_row, rows))
 
     def read_newest(self, taken: StorageTable | None) -> T | None:
-        """Return the record with the largest key; None if the source has taken nothing."""
-        records = self.read_all(taken)
-        return records[-1] if records else None
+        """Return the record of the newest epoch, of several the one with the largest key.
+
+        None if the source has taken nothing.
+        """
+        row = max(_rows_of(taken), key=lambda row: (row["epoch"], row[self.columns[0][0]]), default=None)
+        return None if row is None else self._decode_row(row)
+
+    def _decode_row(self, row: Mapping[str, Any]) -> T:
+        return convert_value({k: v for k, v in row.items() if k != "epoch"}, self._record)
 
     def seal_records(self, schema: TableSchema, records: Sequence[T], epoch: int) -> SealedBatch:
         """Return the rows of records, which are in the order of their keys, ready for ingest.
@@ -61,6 +66,12 @@ class TakenLog(Generic[T]):
         keys = encode_keys(schema.table_id, np.zeros(len(rows), np.uint16), [arrays[self.columns[0][0]]], schema.key)
         inserts = pa.array(np.ones(len(rows), np.uint8))
         return SealedBatch(schema.table_id, pa.table({"key": keys, "op": inserts, **arrays}))
+
+
+def _rows_of(taken: StorageTable | None) -> Iterator[Mapping[str, Any]]:
+    if taken is not None:
+        for part in taken.scan():
+            yield from part.to_pylist()
 
 
 def make_taken_schema(source: str, columns: TakenColumns) -> TableSchema:

@@ -628,8 +628,13 @@ def united():
     return dlt.read_stream("orders").select("id").union(dlt.read("customers").select("customer"))
 
 @dlt.table
-def local():
+def collected():
     return dlt.read("customers").toPandas()
+
+@dlt.table
+def local():
+    import pandas
+    return pandas.DataFrame({{"id": [1]}})
 """
 
 
@@ -637,6 +642,7 @@ def test_only_joins_of_streams_have_the_note(spark: SparkSession, tmp_path: Path
     project, report = import_files(spark, write_project(tmp_path / "shop", a_py=JOINS), tmp_path)
     notes = {model.name: " ".join(model.notes) for model in project.models}
     assert [name for name, text in notes.items() if "Spark joins a row of a stream once" in text] == ["joined"]
+    assert "DataFrame.toPandas: it reads rows while the query is made" in reason_of(report, "collected")
     assert re.search(r"it returned pandas[\w.]*\.DataFrame, and not a DataFrame of Spark", reason_of(report, "local"))
 
 

@@ -17,7 +17,7 @@ from tests.support.plugins.quality_scope import FAILED
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.metrics import view_metrics
-from tussock.jobs.facts.status import status_of
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSchema, Statement
 from tussock.jobs.quality.record import QualityRecord, ViewQuality, write_record
@@ -95,7 +95,7 @@ def test_a_failed_suite_holds_back_the_view_of_its_schema_and_the_readers_of_tha
 
 
 def views_of(meta: MetaStore) -> list[Any]:
-    status = status_of(find_pipeline("shop", pipelines_folder()), meta, datetime.now(UTC))
+    status = read_status(meta, datetime.now(UTC), find_pipeline("shop", pipelines_folder()))
     return [one for one in status.views if one.view in VIEWS]
 
 

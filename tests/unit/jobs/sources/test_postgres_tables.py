@@ -133,15 +133,16 @@ def commands_in_quotes(text: str) -> list[str]:
     return re.findall(r"`(ALTER TABLE .*? REPLICA IDENTITY FULL)`", text)
 
 
-def test_a_table_keeps_its_changes_while_it_has_another_name(shop: Shop) -> None:
+@pytest.mark.parametrize("name", ["before", "z_after"])  # the old one, in the order of names
+def test_a_table_keeps_its_changes_while_it_has_another_name(shop: Shop, name: str) -> None:
     shop.run("CREATE TABLE t (id bigint PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     source = read_source(shop, (ID, V), 0)
     shop.run("ALTER TABLE t RENAME TO other", "UPDATE other SET v = 'c' WHERE id = 1", "ALTER TABLE other RENAME TO t")
     assert_rows(shop, "t", "SELECT * FROM t")
-    shop.run("ALTER TABLE t RENAME TO new", "DELETE FROM new WHERE id = 2")
+    shop.run(f"ALTER TABLE t RENAME TO {name}", f"DELETE FROM {name} WHERE id = 2")
     assert "has no table public.t" in held_reason(shop, "t")
-    set_options(shop, source, table="public.new")
-    assert_rows(shop, "t", "SELECT * FROM new")
+    set_options(shop, source, table=f"public.{name}")
+    assert_rows(shop, "t", f"SELECT * FROM {name}")
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
