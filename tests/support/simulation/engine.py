@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,8 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.kernels import kernel
-from tussock.jobs.logical.statements import Insert, Statement
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, schema_of
+from tussock.jobs.logical.statements import CreateSchema, Insert, Statement
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings import arrow
 from tussock.jobs.settings.process import clock_ms, new_writer
@@ -206,13 +208,13 @@ def append(meta: MetaStore, client: str, statement: Statement) -> int:
     return meta.append_log(client, msgspec.json.encode(statement))
 
 
-def insert(meta: MetaStore, client: str, rows: tuple[Row, ...]) -> None:
-    """Insert rows into table `t`."""
+def insert(meta: MetaStore, client: str, table_name: str, rows: tuple[Row, ...]) -> None:
+    """Insert rows into a table."""
     columns = {name: pa.array([row[i] for row in rows], pa.int32()) for i, name in enumerate(("k", "g", "a"))}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.table(columns).schema) as writer:
         writer.write_table(pa.table(columns))
-    append(meta, client, Insert("t", len(rows), meta.put_payload(sink.getvalue().to_pybytes())))
+    append(meta, client, Insert(table_name, len(rows), meta.put_payload(sink.getvalue().to_pybytes())))
 
 
 def rows_of(meta: MetaStore, version: HummockVersion, name: str, epoch: int) -> list[tuple[Any, ...]]:
@@ -224,20 +226,45 @@ def rows_of(meta: MetaStore, version: HummockVersion, name: str, epoch: int) -> 
     return sorted(found)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """The tables of a store, and its view, which counts the rows of the first table."""
+
+    tables: tuple[str, ...]
+    view: str
+
+    def statements(self) -> list[Statement]:
+        """The statements that create its schemas and relations."""
+        names = (*self.tables, self.view)
+        schemas = sorted({schema_of(name) for name in names} - {DEFAULT_SCHEMA})
+        return [
+            *(CreateSchema(schema) for schema in schemas),
+            *(table(name) for name in self.tables),
+            view(self.view, counted(scan(self.tables[0]), 1)),
+        ]
+
+
+_ONE_SCHEMA = Layout(("t",), "c")
+#: The layout of each seed. In half of them, two schemas share a name. Only one in eight has a second table, which
+#: makes a seed slower.
+LAYOUTS = (
+    *(_ONE_SCHEMA, Layout(("t",), "twin.t"), _ONE_SCHEMA, Layout(("twin.t",), "t")),
+    *(_ONE_SCHEMA, Layout(("twin.t", "t"), "c"), _ONE_SCHEMA, Layout(("t",), "twin.t")),
+)
 FIRST_ROWS: tuple[Row, ...] = ((1, 1, 10), (2, 2, 20), (3, 1, 30))
 
 
-def make_store(epochs: int, units: int = 2) -> list[tuple[str, bytes | None]]:
-    """The disk of a new store with table `t`, its view and some epochs."""
+def make_store(epochs: int, layout: Layout, units: int = 2) -> list[tuple[str, bytes | None]]:
+    """The disk of a new store with the relations of a layout and some epochs."""
 
     def build() -> None:
         objects = open_object_store(STORE)
         MetaStore.init(objects, units=units)
         meta = open_store()
-        append(meta, "first/table", table("t"))
-        append(meta, "first/view", view("c", counted(scan("t"), 1)))
+        for i, statement in enumerate(layout.statements()):
+            append(meta, f"first/statement/{i}", statement)
         for i in range(epochs):
-            insert(meta, f"first/{i}", FIRST_ROWS[i : i + 1])
+            insert(meta, f"first/{i}", layout.tables[0], FIRST_ROWS[i : i + 1])
             (done,) = advance_store(LocalRunner(), meta)
             publish_epoch(meta, done.epoch)
 

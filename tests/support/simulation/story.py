@@ -127,20 +127,22 @@ class _Watched:
 
 
 @cache
-def _image(epochs: int) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple(engine.make_store(epochs))
+def _image(layout: engine.Layout) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple(engine.make_store(1, layout))
 
 
 def prepare() -> None:
     """Make the stores to start from."""
-    _image(1)
+    for layout in engine.LAYOUTS:
+        _image(layout)
 
 
 class Story:
     """One seed."""
 
     def __init__(self, seed: int, tell: Callable[[str], None] | None = None, kind: str | None = None) -> None:
-        image = list(_image(1))
+        self.layout = engine.LAYOUTS[seed % len(engine.LAYOUTS)]
+        image = list(_image(self.layout))
         self.seed = seed
         self.world, self.machine = engine.new_world(seed, tell)
         self.machine.store.load(image)
@@ -150,7 +152,9 @@ class Story:
         self.drivers: list[Process] = []
         self.others: list[Process] = []
         self.first = frozenset({"first/0"})
-        self.books = Books([Insertion("first/0", engine.FIRST_ROWS[:1], True), *self._insertions()])
+        counted = self.layout.tables[0]
+        first = Insertion("first/0", counted, engine.FIRST_ROWS[:1], True)
+        self.books = Books(counted, [first, *self._insertions()])
         self.faults = self._plan()
         self.is_calm = all(fault.kind in UNNOTICED for fault in self.faults)
         self.stopped_at: dict[Process, float] = {}
@@ -163,13 +167,15 @@ class Story:
     # --- the plan ---
 
     def _insertions(self) -> Iterator[Insertion]:
-        chance = self.world.random
+        chance, tables = self.world.random, self.layout.tables
         for i in range((1, 1, 2, 2, 3)[int(chance.random() * 5)]):
             rows: dict[int, Row] = {}
             for _ in range(1 + int(chance.random() * 3)):
                 k = int(chance.random() * _KEYS)
                 rows[k] = (k, int(chance.random() * _GROUPS), int(chance.random() * 100))
-            yield Insertion(f"client/{i}", tuple(rows.values()))
+            yield Insertion(
+                f"client/{i}", tables[(self.seed // len(engine.LAYOUTS) + i) % len(tables)], (*rows.values(),)
+            )
 
     def _plan(self) -> list[Fault]:
         chance = self.world.random
@@ -228,7 +234,7 @@ class Story:
 
     def _insert(self, meta: MetaStore, insertion: Insertion) -> None:
         def work() -> None:
-            engine.insert(meta, insertion.client, insertion.rows)
+            engine.insert(meta, insertion.client, insertion.table, insertion.rows)
 
         self._try("insert", work)
         insertion.is_acknowledged = True
@@ -334,7 +340,7 @@ class Story:
         began, drift = self.world.now, self.world.drift.get(HOST)
         system.sleep(rest_s)
         try:
-            engine.rows_of(meta, meta.pinned_version(pin), "c", epoch)
+            engine.rows_of(meta, meta.pinned_version(pin), self.layout.view, epoch)
             there = any(one.holder == pin.holder and one.epoch == epoch for one in meta.all_pins())
         except RetryableError as err:
             self.world.trace(f"a read failed: {err!r}"[:200])
@@ -551,12 +557,13 @@ class Story:
             must = frozenset[str]().union(*(who for at, who in books.committed.items() if at <= epoch))
             try:
                 with meta.open_for_reading(epoch) as version:
-                    table = engine.rows_of(meta, version, "t", epoch) if epoch == newest.epoch else None
-                    counts = engine.rows_of(meta, version, "c", epoch)
+                    read = self.layout.tables if epoch == newest.epoch else ()
+                    tables = {name: engine.rows_of(meta, version, name, epoch) for name in read}
+                    counts = engine.rows_of(meta, version, self.layout.view, epoch)
             except TussockError as err:
                 world.problem(f"epoch {epoch} is not readable: {err!r}")
                 return
-            fault, least = epoch_fault(books, clients, must, least, table, counts)  # type: ignore[arg-type]
+            fault, least = epoch_fault(books, clients, must, least, tables, counts)  # type: ignore[arg-type]
             if fault is not None:
                 world.problem(f"epoch {epoch}: {fault}")
 

@@ -3,6 +3,8 @@
 The failing source has damaged files (cut, removed, unreadable, names that are not UTF-8, loops of links, a Delta log
 that is cut or inconsistent), or its reader raises a library's error in a random method. Later the damage is undone
 and the held files are retried. Then the sixth source equals plain Python too, unless its rows are lost.
+
+In odd seeds, two schemas share the names of all sources and views.
 """
 
 import json
@@ -10,7 +12,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, join_name
+from tussock.jobs.logical.statements import CreateSchema, CreateSource, CreateView
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.trouble.detour_errors import NothingToAbandonError
@@ -44,9 +47,10 @@ RUNS = 4
 class Input:
     """A source's folder, and the rows that a reader should find in it."""
 
-    def __init__(self, root: Path, number: int) -> None:
-        self.name, self.format = f"s{number}", FORMATS[number]
-        self.folder, self.rows = root / self.name, list[tuple[int, int]]()
+    def __init__(self, root: Path, number: int, schemas: Sequence[str]) -> None:
+        schema, short = schemas[number % len(schemas)], number // len(schemas)
+        self.name, self.view = join_name(schema, f"s{short}"), join_name(schema, f"of_s{short}")
+        self.format, self.folder, self.rows = FORMATS[number], root / self.name, list[tuple[int, int]]()
         self.files = 0
         self.folder.mkdir(parents=True)
 
@@ -167,19 +171,21 @@ def raising(source: Input, method: str, error: Exception) -> Iterator[None]:
 
 def require_equal(meta: MetaStore, sources: list[Input], taken: list[list[tuple[int, int]]]) -> None:
     for source, expected in zip(sources, taken, strict=True):
-        assert rows(meta, f"of_{source.name}") == sorted(expected, key=repr), source.name
+        assert rows(meta, source.view) == sorted(expected, key=repr), source.name
 
 
 def history(seed: int, root: Path, causes: Counter[str]) -> None:
     """One history: five healthy sources and one that fails."""
     rng = random.Random(seed)
-    sources = [Input(root / "data", number) for number in range(6)]
+    schemas = (DEFAULT_SCHEMA, "twin") if seed % 2 else (DEFAULT_SCHEMA,)
+    sources = [Input(root / "data", number, schemas) for number in range(6)]
     bad = rng.choice(sources)
     sound = [source for source in sources if source is not bad]
     meta = new_store(root / "store")
+    append(meta, *(CreateSchema(schema) for schema in schemas[1:]))
     for source in sources:
         source.grow(rng)
-        append(meta, source.statement, CreateView(f"of_{source.name}", "SELECT …", Scan(source.name, (0, 1), FIELDS)))
+        append(meta, source.statement, CreateView(source.view, "SELECT …", Scan(source.name, (0, 1), FIELDS)))
     advance_store(LocalRunner(), meta)
     require_equal(meta, sources, [s.rows for s in sources])
     whole: Path | None = None

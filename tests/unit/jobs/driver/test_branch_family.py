@@ -1,5 +1,7 @@
 """A parent and up to three branches under random steps; each process may die at any request. No Spark.
 
+Odd seeds have two schemas that share names.
+
 Expected rows of each readable epoch come from the input and the definitions as of that epoch, by DuckDB.
 """
 
@@ -20,6 +22,8 @@ from tests.support.jobs.plan.catalogs import counted, scan
 from tests.unit.jobs.driver.test_builds import replacing
 from tests.unit.jobs.driver.test_following import (
     CHANGED,
+    ONE_SCHEMA,
+    TWO_SCHEMAS,
     VIEWS,
     Pair,
     Row,
@@ -32,7 +36,6 @@ from tussock.jobs.barriers.follow import BranchConflictError
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.merge import merge_branch, plan_merge
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.logical.statements import Statement
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.jobs.upkeep.rebalance import measure_loads, move_vnodes, plan_rebalance
 from tussock.statestore.hummock.scrub import scrub_store
@@ -70,7 +73,8 @@ class Family:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.rng = folder, random.Random(seed)
         folder.mkdir(exist_ok=True)
-        self.pair = Pair(folder, seed)
+        self.names = TWO_SCHEMAS if seed % 2 else ONE_SCHEMA
+        self.pair = Pair(folder, seed, names=self.names)
         self.counts: Counter[str] = Counter()
         self.serial = count()
         first = self._open().read_latest().epoch
@@ -99,8 +103,8 @@ class Family:
                 self._note_input(self._advance_parent())
             case "apply to the parent":
                 form = 1 - self.alone.value_at(1 << 63)
-                plan = counted(scan("t"), (2, 0)[form])
-                changed = msgspec.structs.replace(statements()[4], plan=plan, sql=ALONE[form])
+                plan = counted(scan(self.names["t"]), (2, 0)[form])
+                changed = msgspec.structs.replace(statements(self.names)[4], plan=plan, sql=ALONE[form])
                 append(self._open(), replacing(changed))
                 self.alone.set_from(self._advance_parent(), form)
             case "branch" if len(branches) < MOST:
@@ -134,7 +138,7 @@ class Family:
     def _apply(self, name: str) -> None:
         """Give four views of a branch the other definitions, or those that they have, which changes nothing."""
         is_changed, before = self.rng.random() < 0.7, self._open(name).read_latest().epoch
-        four: list[Statement] = [*(changed_statements() if is_changed else statements()[:4])]
+        four = changed_statements(self.names) if is_changed else statements(self.names)[:4]
         append(self._open(name), replacing(*four))
         self._follow(name, None if is_changed == self._is_changed(name, before) else is_changed)
 
@@ -207,7 +211,7 @@ class Family:
         self.counts["checked"] += 1
         views = {**(CHANGED if self._is_changed(name, epoch) else VIEWS), "alone": ALONE[self.alone.value_at(epoch)]}
         meta = self._open(name)
-        found = {view: rows_at(meta, view, epoch) for view in views}
+        found = {view: rows_at(meta, self.names[view], epoch) for view in views}
         assert found == self.pair.answers_of(views, *self.input.value_at(epoch)), (name, epoch)
 
     def _is_changed(self, name: str, epoch: int) -> bool | None:

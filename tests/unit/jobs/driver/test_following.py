@@ -5,6 +5,7 @@ The expected rows are computed from the rows of the tables and files by DuckDB.
 
 import itertools
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -25,6 +26,7 @@ from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
 from tussock.jobs.logical.statements import (
     AddColumns,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
@@ -70,41 +72,50 @@ CHANGED = {
     "of_files": "SELECT a, count(*) AS n FROM s GROUP BY a",
     "pairs": "SELECT t.a, count(*) AS n FROM t JOIN s ON t.k = s.k GROUP BY t.a",
 }
+#: The names in the store, by the names in VIEWS: in one schema, and in two schemas that share names.
+ONE_SCHEMA = {name: name for name in ("t", "s", *VIEWS)}
+TWO_SCHEMAS = {**ONE_SCHEMA, "s": "twin.t", "per_n": "twin.per_g", "pairs": "twin.of_files"}
 
 
-def statements() -> list[CreateView]:
+def statements(names: Mapping[str, str] = ONE_SCHEMA) -> list[CreateView]:
+    table, files = scan(names["t"]), Scan(names["s"], (0, 1, 2), FIELDS)
+    per_g = Scan(names["per_g"], (0, 1), (Field("g", "int"), Field("n", "bigint")))
     return [
-        view("per_g", counted(scan("t"), 1)),
-        view("per_n", counted(Scan("per_g", (0, 1), (Field("g", "int"), Field("n", "bigint"))), 1)),
-        view("of_files", counted(FILES, 1)),
-        view("pairs", counted(joined(scan("t"), FILES, 0, 0), 1)),
-        view("alone", counted(scan("t"), 2)),
+        view(names["per_g"], counted(table, 1)),
+        view(names["per_n"], counted(per_g, 1)),
+        view(names["of_files"], counted(files, 1)),
+        view(names["pairs"], counted(joined(table, files, 0, 0), 1)),
+        view(names["alone"], counted(table, 2)),
     ]
 
 
-def changed_statements() -> list[CreateView]:
+def changed_statements(names: Mapping[str, str] = ONE_SCHEMA) -> list[CreateView]:
     """The views that differ, and those that read them."""
-    over_three = Filter(scan("t"), Call("GreaterThan", "boolean", (Column(2, "int"), Literal(3, "int"))))
-    per_g, per_n, *_ = statements()
+    table, files = scan(names["t"]), Scan(names["s"], (0, 1, 2), FIELDS)
+    over_three = Filter(table, Call("GreaterThan", "boolean", (Column(2, "int"), Literal(3, "int"))))
+    per_g, per_n, of_files, pairs, _ = statements(names)
     return [
         msgspec.structs.replace(per_g, plan=counted(over_three, 1), sql="changed"),
         per_n,
-        msgspec.structs.replace(statements()[2], plan=counted(FILES, 2), sql="changed"),
-        msgspec.structs.replace(statements()[3], plan=counted(joined(scan("t"), FILES, 0, 0), 2), sql="changed"),
+        msgspec.structs.replace(of_files, plan=counted(files, 2), sql="changed"),
+        msgspec.structs.replace(pairs, plan=counted(joined(table, files, 0, 0), 2), sql="changed"),
     ]
 
 
 class Pair:
     """A parent that takes random input, and its rows."""
 
-    def __init__(self, folder: Path, seed: int, runner: LevelRunner | None = None) -> None:
-        """`runner`: of the parent's epochs; None: LocalRunner."""
-        self.folder, self.rng, self.runner = folder, random.Random(seed), runner
+    def __init__(
+        self, folder: Path, seed: int, runner: LevelRunner | None = None, names: Mapping[str, str] = ONE_SCHEMA
+    ) -> None:
+        """`runner`: of the parent's epochs; None: LocalRunner. `names`: ONE_SCHEMA or TWO_SCHEMAS."""
+        self.folder, self.rng, self.runner, self.names = folder, random.Random(seed), runner, names
         self.parent = new_store(folder / "store")
         self.table: dict[int, Row] = {}
         self.files: list[Row] = []
-        append(self.parent, table("t"), CreateSource("s", "parquet", FIELDS, {"path": str(folder / "files")}))
-        append(self.parent, *statements())
+        schemas = [] if names is ONE_SCHEMA else [CreateSchema("twin")]
+        files = CreateSource(names["s"], "parquet", FIELDS, {"path": str(folder / "files")})
+        append(self.parent, *schemas, table(names["t"]), files, *statements(names))
         self.take_input()
 
     def take_input(self) -> None:
@@ -116,7 +127,7 @@ class Pair:
         """Input of the next epoch."""
         found = [self._row() for _ in range(self.rng.randint(1, 6))]
         self.table |= {row[0]: row for row in found}
-        insert(self.parent, "t", *found)
+        insert(self.parent, self.names["t"], *found)
         if not self.files or self.rng.random() < 0.7:
             read = [self._row() for _ in range(self.rng.randint(1, 5))]
             self.files += read
