@@ -75,7 +75,7 @@ class ImportReport:
 
     @property
     def refused(self) -> tuple[ReportLine, ...]:
-        """The lines of models and tests that were not taken."""
+        """The lines of models, tests and other parts that were not taken."""
         return tuple(line for line in self.lines if line.outcome is ImportOutcome.NOT_TAKEN)
 
 
@@ -170,7 +170,9 @@ def list_lines(project: ForeignProject, verdicts: Verdicts) -> list[ReportLine]:
         reason = refusal_of_test(test, verdicts)
         outcome = ImportOutcome.NOT_TAKEN if reason else ImportOutcome.TEST
         lines.append(ReportLine(test.name, "unit test", test.place, outcome, reason))
-    lines += [ReportLine(p.name, p.kind, p.place, ImportOutcome.NO_RELATION, p.reason) for p in project.left_out]
+    for part in project.left_out:
+        outcome = ImportOutcome.NOT_TAKEN if part.has_rows else ImportOutcome.NO_RELATION
+        lines.append(ReportLine(part.name, part.kind, part.place, outcome, part.reason))
     return lines
 
 

@@ -116,12 +116,17 @@ class UnitTest:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of the project that the pipeline does not contain, such as a hook or a metric."""
+    """A part of the project that the pipeline does not contain, such as a hook or a metric.
+
+    Args:
+        has_rows: it defines datasets or rows, which the pipeline therefore lacks.
+    """
 
     kind: str
     name: str
     place: ProjectPlace
     reason: str
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

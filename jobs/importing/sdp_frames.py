@@ -21,7 +21,7 @@ from tussock.jobs.importing.sdp_binding import Bind, NoSelectError, ProjectBindi
 from tussock.jobs.importing.sdp_reads import SourceRead, UnsupportedReadError, read_of_options
 from tussock.jobs.importing.sdp_recorder import FrameQuery, describe_error
 from tussock.jobs.importing.sdp_spec import remedy_of_setting
-from tussock.jobs.importing.sdp_words import DatasetKind, UseWords, read_file_words
+from tussock.jobs.importing.sdp_words import QUERY_WORDS, DatasetKind, SettingWords, UseWords, read_file_words
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
@@ -49,6 +49,20 @@ _ROW_READS = (
     "collect", "count", "tail", "toPandas", "toArrow", "toLocalIterator", "isEmpty", "foreach", "foreachPartition",
     "checkpoint", "localCheckpoint",
 )  # fmt: skip  # all others call one of them
+_ONLY_QUERIES = "a function only returns rows. Run such a statement outside of the project"
+_WRITES = "the import writes nothing. Let the function only return its rows, and name the place of a copy in [publish]"
+_TEMPORARY_VIEW = "name the rows by a function with @dp.temporary_view instead, as Spark demands it in pipelines"
+_REFUSED = {  # calls that change something outside of the query, with the remedy
+    **dict.fromkeys(("write", "writeStream", "writeTo", "mergeInto"), _WRITES),
+    **dict.fromkeys(
+        (
+            "createTempView", "createOrReplaceTempView", "createGlobalTempView", "createOrReplaceGlobalTempView",
+            "registerTempTable",
+        ),
+        _TEMPORARY_VIEW,
+    ),
+}  # fmt: skip
+_SCHEMA_SECOND = ("csv", "json", "xml")  # readers whose second argument is the schema
 _PATH_READS = ("csv", "json", "parquet", "orc", "text", "xml")
 
 
@@ -68,7 +82,7 @@ class ProjectFrames:
         relation_of_table: the relation of a name, resolved.
         relation_of_read: the source of a read by location.
         text_of_sql: a query's text over relations.
-        use: the effect of a USE in the file that runs.
+        use: the effect of a USE or SET in the file that runs.
         bind_source: binds a source that a file reads outside of the functions of its datasets.
         leaves_clocks_out: columns with a clock that no stream can have are left out later (clock_columns.py).
     """
@@ -79,7 +93,7 @@ class ProjectFrames:
         relation_of_table: Callable[[str], str],
         relation_of_read: Callable[[SourceRead], str],
         text_of_sql: Callable[[str], str],
-        use: Callable[[UseWords], None],
+        use: Callable[[UseWords | SettingWords], None],
         bind_source: Bind,
         *,
         leaves_clocks_out: bool,
@@ -163,13 +177,17 @@ class ProjectFrames:
             raise UnsupportedReadError("spark.sql with parts of its text as arguments", "write them into the text")
         if args:
             text = self._fill_parameters(text, args)
-        if self._bind is None and text.split()[:1] in (["USE"], ["use"]):
+        first = next((token.text.upper() for token in tokens_of(SourceText(text))), "")
+        if self._bind is None and first in ("USE", "SET"):
             for words in read_file_words(text):
-                if isinstance(words, UseWords):
+                if isinstance(words, UseWords | SettingWords):
                     self._use(words)
             return self._binding.sandbox.session.range(0)
+        if first not in QUERY_WORDS:
+            raise UnsupportedReadError(f"spark.sql with {first or 'no statement'}", _ONLY_QUERIES)
+        bind = self._require_bind()
         rewritten = self._text_of_sql(text)
-        frame = self._binding.frame_of_sql(rewritten, self._require_bind())
+        frame = self._binding.frame_of_sql(rewritten, bind)
         self._texts.append((frame, rewritten))
         return frame
 
@@ -258,6 +276,25 @@ class ProjectFrames:
             raise UnsupportedReadError(call, reason)
 
     @contextmanager
+    def _refusing_effects(self) -> Iterator[None]:
+        """Refuse, inside the block, the calls of DataFrames that write rows or name them in the session."""
+
+        def refusing(name: str, remedy: str) -> property:
+            def refuse(_: DataFrame) -> Any:
+                raise UnsupportedReadError(f"DataFrame.{name}", remedy)
+
+            return property(refuse)
+
+        of_spark = {name: getattr(ClassicDataFrame, name) for name in _REFUSED}
+        try:
+            for name, remedy in _REFUSED.items():
+                setattr(ClassicDataFrame, name, refusing(name, remedy))
+            yield
+        finally:
+            for name, call in of_spark.items():
+                setattr(ClassicDataFrame, name, call)
+
+    @contextmanager
     def _refusing_rows(self) -> Iterator[None]:
         """Refuse, inside the block, the calls of DataFrames that read rows of a relation."""
 
@@ -310,7 +347,7 @@ class ProjectFrames:
             F.__dict__.update(functions)
             ClassicDataFrame.dropna = _drop_nulls  # type: ignore[method-assign, assignment]
             SparkSession.Builder.getOrCreate = lambda _: spark  # type: ignore[method-assign, assignment, return-value]
-            with self._refusing_rows():
+            with self._refusing_rows(), self._refusing_effects():
                 yield
         finally:
             F.__dict__.update(of_spark)
@@ -438,8 +475,13 @@ class _ProjectReader:
         if name not in _PATH_READS:
             raise AttributeError(f"a reader's {name!r} has no counterpart in `tussock import`")
 
-        def read(path: str, schema: Any = None, **options: Any) -> DataFrame:
-            return self.load(path, name, schema, **options)
+        def read(path: str, *others: Any, schema: Any = None, **options: Any) -> DataFrame:
+            if others and name not in _SCHEMA_SECOND:  # parquet takes several paths, and the others take options
+                what = "a read of several paths" if name == "parquet" else f"{name} with options without names"
+                raise UnsupportedReadError(what, "read one folder or pattern, and name each option")
+            if len(others) > 1:
+                raise UnsupportedReadError(f"{name} with options without names", "name each option")
+            return self.load(path, name, others[0] if others else schema, **options)
 
         return read
 

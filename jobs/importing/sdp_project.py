@@ -262,7 +262,7 @@ class _Reading:
         try:
             statements = read_file_words(text)
         except SqlError as err:
-            self._left_out.append(LeftOut("file", file, ProjectPlace(file), str(err).partition("\n")[0]))
+            self._left_out.append(LeftOut("file", file, ProjectPlace(file), str(err).partition("\n")[0], has_rows=True))
             return
         for words in statements:
             match words:
@@ -279,7 +279,8 @@ class _Reading:
                     scope = self._scope_after(words, scope)
                 case UnreadableWords(written, place, reason):
                     shown = " ".join(written.split()[:6])
-                    self._left_out.append(LeftOut("statement", shown, ProjectPlace(file, place.line), reason))
+                    at = ProjectPlace(file, place.line)
+                    self._left_out.append(LeftOut("statement", shown, at, reason, has_rows=True))
 
     def _leave_out_setting(self, key: str, value: str, place: ProjectPlace) -> None:
         if remedy := remedy_of_setting(key, value):
@@ -298,7 +299,7 @@ class _Reading:
             recorder.run_file(path, self._frames.file_variables(self._python_scope.settings))
         except PythonFileError as err:
             reason = f"{err.reason}. Datasets that it defines after this line are unknown"
-            self._left_out.append(LeftOut("file", file, ProjectPlace(file), reason))
+            self._left_out.append(LeftOut("file", file, ProjectPlace(file), reason, has_rows=True))
         scope = self._python_scope
         for recorded in recorder.datasets[before[0] :]:
             self._add_dataset(recorded.words, scope, recorded.file, recorded.query)
@@ -313,8 +314,13 @@ class _Reading:
         for key, value, place in recorder.settings[settings_before:]:
             self._leave_out_setting(key, value, place)
 
-    def _use_in_python(self, words: UseWords) -> None:
-        self._python_scope = self._scope_after(words, self._python_scope)
+    def _use_in_python(self, words: UseWords | SettingWords) -> None:
+        scope = self._python_scope
+        if isinstance(words, UseWords):
+            self._python_scope = self._scope_after(words, scope)
+            return
+        self._leave_out_setting(words.key, words.value, ProjectPlace(scope.file))
+        self._python_scope = replace(scope, settings={**scope.settings, words.key: words.value})
 
     def _scope_after(self, words: UseWords, scope: _Scope) -> _Scope:
         """A scope after USE. USE CATALOG alone means the project's schema in that catalog."""
@@ -328,7 +334,7 @@ class _Reading:
         if key in self._datasets:
             first = self._datasets[key].place
             reason = f"{first} defines it too, and its readers read that one; Spark refuses two of one name. Rename one"
-            self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason))
+            self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason, has_rows=True))
             return
         name = self._relation_name(full)
         if (other := next((d for d in self._datasets.values() if d.name == name), None)) is not None:
@@ -338,7 +344,7 @@ class _Reading:
                 other.name = self._name_apart(name)
             else:
                 reason = f"its name in the pipeline is {name}, as that of {'.'.join(other.words.name)} ({other.place})"
-                self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason))
+                self._left_out.append(LeftOut(words.kind, ".".join(words.name), place, reason, has_rows=True))
                 return
         dataset = self._datasets[key] = _Dataset(name, words, scope, place)
         if query is not None:
@@ -350,7 +356,7 @@ class _Reading:
         dataset = self._datasets.get(self._full_name(words.target, scope))
         if dataset is None:
             reason = f"no statement creates its target {'.'.join(words.target)}"
-            self._left_out.append(LeftOut("flow", ".".join(words.target), place, reason))
+            self._left_out.append(LeftOut("flow", ".".join(words.target), place, reason, has_rows=True))
         elif isinstance(words, ChangesWords):
             dataset.changes.append((words, scope, place))
         else:
@@ -590,6 +596,9 @@ class _Reading:
         return "\nUNION ALL\n".join(parts)
 
     def _changes_statement(self, dataset: _Dataset) -> str:
+        for words, _, place in dataset.changes:
+            if words.refusal:
+                raise RefusedDatasetError(f"its flow in {place} is not taken", words.refusal)
         if len(dataset.changes) > 1 or dataset.flows:
             raise RefusedDatasetError(
                 f"{len(dataset.changes) + len(dataset.flows)} flows write into a target of AUTO CDC",

@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame
 from tussock.jobs.importing.project import LeftOut, ProjectPlace
 from tussock.jobs.importing.sdp_spec import path_within
 from tussock.jobs.importing.sdp_words import (
+    NO_ONCE,
     NOTE_ON_RIGHTS,
     ChangesWords,
     DatasetKind,
@@ -232,14 +233,9 @@ class Recorder:
         track_history_except_column_list: Sequence[str | Column] | None = None,
         **options: Any,
     ) -> None:
-        if options.get("once"):
-            reason = "AUTO CDC with once=True is not supported: a view follows its source"
-            self.left_out.append(LeftOut("flow", target, self._caller_place(), reason))
-            return
+        refusal = NO_ONCE if options.get("once") else ""
         if unknown := sorted(options.keys() - _KNOWN_OF_FLOWS):  # it may decide which rows are stored
-            reason = f"its argument {unknown[0]} is unknown, so its rows are too. Remove it, or write AUTO CDC in SQL"
-            self.left_out.append(LeftOut("flow", target, self._caller_place(), reason))
-            return
+            refusal = f"its argument {unknown[0]} is unknown, so its rows are too. Remove it, or write AUTO CDC in SQL"
         clauses = [f"KEYS ({self._columns_text(keys)})"]
         if ignore_null_updates:
             clauses.append("IGNORE NULL UPDATES")
@@ -261,6 +257,7 @@ class Recorder:
             Place(place.line, 1),
             WrittenQuery(".".join(map(quote_name, _parts_of(source))), Place(place.line, 1)),
             "\n".join(clauses),
+            refusal=refusal,
         )
         self.changes.append(RecordedChanges(words, place))
 
@@ -269,7 +266,9 @@ class Recorder:
             "the versions of its snapshots come from a Python function, or from the moments at which the pipeline ran. "
             "Give each delivery a column with its version, and write AUTO CDC FROM SNAPSHOT in SQL"
         )
-        self.left_out.append(LeftOut("flow of snapshots", target, self._caller_place(), reason))
+        place = self._caller_place()
+        words = ChangesWords(_parts_of(target), Place(place.line, 1), WrittenQuery("", Place(1, 1)), "", refusal=reason)
+        self.changes.append(RecordedChanges(words, place))
 
     def _note_settings(self, options: Mapping[str, Any], place: ProjectPlace) -> None:
         self.settings += [(str(k), str(v), place) for k, v in (options.get("spark_conf") or {}).items()]
@@ -299,7 +298,12 @@ class Recorder:
         return record
 
     def _place_of(self, function: Any) -> ProjectPlace:
-        code = inspect.unwrap(function).__code__
+        written = inspect.unwrap(function)
+        while isinstance(written, partial):
+            written = inspect.unwrap(written.func)
+        code = getattr(written, "__code__", None)  # an object with __call__ has none
+        if code is None:
+            return self._caller_place()
         return self._relative_place(code.co_filename, code.co_firstlineno)
 
     def _caller_place(self) -> ProjectPlace:
@@ -403,6 +407,8 @@ class _NamesAsDefined(dict[str, Any]):
 
 def _as_defined(function: QueryFunction) -> QueryFunction:
     """A function that reads variables as they were when it was defined, for example in a loop."""
+    if isinstance(function, partial):
+        return partial(_as_defined(function.func), *function.args, **function.keywords)
     if not isinstance(function, FunctionType):
         return function
     cells = tuple(_cell_as_defined(cell) for cell in function.__closure__ or ())

@@ -15,7 +15,7 @@ The words of Delta Live Tables are read too: CREATE [STREAMING] LIVE TABLE and L
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -26,8 +26,10 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.sql.grammar import Cursor
 
 _CELL = re.compile(r"^-- COMMAND -+[ \t]*$", re.MULTILINE)  # between the cells of a notebook of Databricks
+NO_ONCE = "AUTO CDC ONCE is not supported: a view follows its source. Unite its changes with those of the other flow"
 NOTE_ON_RIGHTS = "its row filter or column mask has no counterpart: readers of the view see all rows and values"
-_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
+QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
+"""The first words of a query."""
 #: The first words of clauses between a dataset's name and its query, which decide how Databricks stores it.
 _STORAGE = ("USING", "PARTITIONED", "CLUSTER", "LOCATION", "TBLPROPERTIES", "SCHEDULE", "TRIGGER", "WITH", "DEFAULT")
 
@@ -110,6 +112,7 @@ class ChangesWords:
     Args:
         source: the source's name or call, as written; or a query, if `is_query`.
         clauses: the text after the source, from KEYS on.
+        refusal: why no flow of a pipeline gives its rows, so that its target is not taken; else empty.
     """
 
     target: tuple[str, ...]
@@ -118,6 +121,7 @@ class ChangesWords:
     clauses: str
     snapshots: bool = False
     is_query: bool = False
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +330,8 @@ def _read_flow_body(cursor: Cursor, target: tuple[str, ...] | None) -> SdpWords:
         if target is None:
             cursor.expect("INTO")
             target = _read_name(cursor, "the target")
-        if once:
-            raise cursor.complaint("AUTO CDC ONCE is not supported: a view follows its source")
-        return _read_changes(cursor, target)
+        changes = _read_changes(cursor, target)
+        return replace(changes, refusal=NO_ONCE) if once else changes
     cursor.expect("INSERT")
     if cursor.comes("REPLACE"):
         raise cursor.complaint("a flow that replaces rows (REPLACE WHERE) is not supported: a view follows its query")
@@ -350,7 +353,7 @@ def _read_changes(cursor: Cursor, target: tuple[str, ...]) -> ChangesWords:
     _ = cursor.accept("STREAM")
     query: WrittenQuery | None = None
     if cursor.accept("("):
-        is_query, at = any(cursor.comes(word) for word in _QUERY), cursor.offset
+        is_query, at = any(cursor.comes(word) for word in QUERY_WORDS), cursor.offset
         inner = WrittenQuery(cursor.source.text[at : cursor.close()], cursor.source.place_at(at))
         query = inner if is_query else None
     else:
@@ -385,7 +388,7 @@ def _read_use(cursor: Cursor) -> UseWords:
 
 
 def _rest_of(cursor: Cursor) -> WrittenQuery:
-    if not any(cursor.comes(word) for word in _QUERY):
+    if not any(cursor.comes(word) for word in QUERY_WORDS):
         raise cursor.error("expected a query: SELECT, WITH, FROM, VALUES or TABLE")
     offset = cursor.offset
     return WrittenQuery(cursor.source.text[offset:], cursor.source.place_at(offset))

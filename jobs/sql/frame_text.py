@@ -7,6 +7,7 @@ have no text (NoTextError). A node is added to the SELECT below it if that has r
 it becomes a SELECT over it.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
@@ -30,6 +31,8 @@ _JOINS = {
 }
 _ONE_SIDED = frozenset({"LeftSemi", "LeftAnti"})
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank"})  # whose children are the window's ORDER BY
+_OF_ONE_ROW = frozenset({"First", "Last", "AnyValue"})  # aggregates whose second argument means IGNORE NULLS
+_OF_OFFSETS = frozenset({"Lag", "Lead", "NthValue"})
 _MOST_VALUES = 1000  # rows of VALUES in a text
 #: Nodes without an effect on the rows.
 _PASSED = frozenset({"SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"})
@@ -65,6 +68,7 @@ class FrameText:
         """`names_views`: write the names of plain views, and not their queries."""
         self._sandbox, self._names_views = sandbox, names_views
         self._aliases: set[str] = set()
+        self._variables: dict[int, str] = {}  # of lambdas, by expression id
         self._pivots: dict[int, range] = {}  # by the number of a pivot's array, the columns of its elements
 
     def select_text(self, analyzed: JavaObject) -> str:
@@ -358,6 +362,13 @@ class FrameText:
         self._aliases.add(alias)
         return alias
 
+    def _variable_text(self, variable: JavaObject) -> str:
+        """The name of a lambda's variable. Spark gives Python's lambdas other numbers in each run: x_1, x_2."""
+        number = variable.exprId().id()
+        if number not in self._variables:
+            self._variables[number] = _name_text(self._new_alias(re.sub(r"_\d+$", "", str(variable.name())) or "x"))
+        return self._variables[number]
+
     def _columns_text(self, node: JavaObject, select: _Select) -> list[tuple[int, str, str]]:
         pivot = pivot_of(node.child()) if node.productPrefix() == "Alias" else None
         return [self._column_text(node, select)] if pivot is None else self._pivot_columns(node, pivot, select)
@@ -382,26 +393,30 @@ class FrameText:
             case "Literal":
                 return literal_text(node)
             case "LambdaFunction":
-                names = [_name_text(str(v.name())) for v in items(node.arguments())]
+                names = [self._variable_text(v) for v in items(node.arguments())]
                 shown = names[0] if len(names) == 1 else f"({', '.join(names)})"
                 return f"{shown} -> {self._expression_text(node.function(), select)}"
             case "NamedLambdaVariable":
-                return _name_text(str(node.name()))
+                return self._variable_text(node)
             case "AggregateExpression" if pivot_of(node) is not None:
                 raise NoTextError("a pivot")
             case "GetArrayItem" if (number := self._pivoted_number(node)) is not None:
                 return select.scope[number]
             case "AggregateExpression":
                 function = node.aggregateFunction()
-                args = ", ".join(self._expression_text(a, select) for a in items(function.children()))
+                texts = [self._expression_text(a, select) for a in items(function.children())]
+                if function.productPrefix() in _OF_ONE_ROW and function.ignoreNulls():
+                    texts.append("true")
+                args = ", ".join(texts)
                 where = option_of(node.filter())
                 condition = "" if where is None else f" FILTER (WHERE {self._expression_text(where, select)})"
                 return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){condition}"
             case "WindowExpression":
-                return (
-                    f"{self._expression_text(node.windowFunction(), select)} OVER "
-                    f"({self._window_text(node.windowSpec(), select)})"
-                )
+                function, spec = node.windowFunction(), self._window_text(node.windowSpec(), select)
+                nulls = " IGNORE NULLS" if function.productPrefix() in _OF_OFFSETS and function.ignoreNulls() else ""
+                return f"{self._expression_text(function, select)}{nulls} OVER ({spec})"
+            case "UpdateFields":  # withField and dropFields, which no function of SQL does
+                return self._expression_text(node.evalExpr(), select)
             case "PythonUDF" | "ScalaUDF" | "ScalarSubquery" | "Exists" | "ListQuery" | "Invoke" | "StaticInvoke":
                 raise NoTextError(name)
         children = [] if name in _RANKS else parameters_of(self._sandbox, node)

@@ -44,4 +44,4 @@ def register_view(
     text = " " * _BEHIND_ALL_TEXT + (view.sql if query is None else query)
     rows: DataFrame = query_rows(session, text) if rows_of is None else DataFrame(rows_of(text), session)
     picked = (F.col(quote_name(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
-    rows.select(*picked).createOrReplaceTempView(quote_name(view.name))
+    rows.select(*picked)._jdf.createOrReplaceTempView(quote_name(view.name))

@@ -98,9 +98,9 @@ class Batch:
     def __init__(self, spark: SparkSession) -> None:
         self.spark, self.answers = spark, dict[str, DataFrame]()
 
-    def define(self, function: Callable[[], DataFrame] | None = None, **_: object) -> object:
+    def define(self, function: Callable[[], DataFrame] | None = None, **options: object) -> object:
         def run(decorated: Callable[[], DataFrame]) -> object:
-            self.add(getattr(decorated, "__name__"), decorated())  # noqa: B009
+            self.add(str(options.get("name") or getattr(decorated, "__name__")), decorated())  # noqa: B009
             return decorated
 
         return run if function is None else run(function)
@@ -315,7 +315,7 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
     assert "Name the values: pivot(column, [value, …])" in reason_of(report, "pivoted_by_rows")
     for name in ("collected", "of_a_count", "of_a_first_row"):
         assert "reads rows while the query is made" in reason_of(report, name)
-    assert any("expected CREATE" in line.reason for line in report.lines)
+    assert any("expected CREATE" in line.reason for line in report.refused)
     with running(project, report, tmp_path / "store", spark) as session:
         assert session.query("SELECT id, amount FROM orders_now ORDER BY id").to_pylist() == [
             {"id": 2, "amount": 4.0},
@@ -587,6 +587,118 @@ def of_array():
         assert_same_answer(session.read("by_place"), placed, "by_place")
         assert named.num_rows
         assert placed.num_rows
+
+
+EXPRESSIONS = f"""
+from functools import partial
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+spark = SparkSession.active()
+BY_TIME = Window.partitionBy("customer").orderBy("at", "id")
+
+@dp.materialized_view
+def orders():
+    return spark.read.schema("{ROWS}").json("data/orders").withColumn("pair", F.array("id", "customer"))
+
+@dp.materialized_view
+def lambdas():
+    nested = F.transform("pair", lambda a: F.transform("pair", lambda b, place: a * b + place + F.col("id")))
+    total = F.aggregate("pair", F.lit(0).cast("bigint"), lambda sum, one: sum + F.coalesce(one, F.lit(0)))
+    return spark.table("orders").select("id", nested.alias("nested"), total.alias("total"))
+
+@dp.materialized_view
+def not_null():
+    grouped = spark.table("orders").groupBy("op")
+    first = F.first("customer", ignorenulls=True)
+    return grouped.agg(first.isNull().alias("f"), F.max(F.struct("at", "id")).alias("m"))
+
+@dp.materialized_view
+def second():
+    return spark.table("orders").select("id", F.nth_value("amount", 2, True).over(BY_TIME).alias("second"))
+
+@dp.materialized_view
+def fields():
+    order = F.struct("id", "amount", "op")
+    return spark.table("orders").select("id", order.dropFields("id").withField("twice", F.col("amount") * 2).alias("o"))
+
+def of(op):
+    return spark.table("orders").where(F.col("op") == op).select("id")
+
+dp.materialized_view(partial(of, "U"), name="updates")
+"""
+
+
+def test_expressions_of_python_files_equal_spark(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_py=EXPRESSIONS)
+    project, report = import_files(spark, spec, tmp_path)
+    assert not report.refused, report.refused
+    batch = Batch(spark.newSession())
+    batch.run_file(spec.parent / "transformations" / "a.py", spec.parent / "data")
+    with running(project, report, tmp_path / "store", spark) as session:
+        for name in ("lambdas", "not_null", "second", "fields"):
+            assert_same_answer(session.read(name), batch.answers[name].toArrow(), name)
+        assert session.read("updates").to_pylist() == [{"id": 2}]
+
+
+EFFECTS = f"""
+from pyspark import pipelines as dp
+spark.sql("SET shop.least = 3")
+
+@dp.temporary_view
+def orders():
+    return spark.read.schema("{ROWS}").json("data/orders")
+
+@dp.materialized_view
+def large():
+    return spark.sql("SELECT id FROM orders WHERE amount > ${{shop.least}}")
+
+@dp.materialized_view
+def written():
+    spark.table("orders").write.mode("overwrite").parquet("data/out")
+    return spark.table("orders")
+
+@dp.materialized_view
+def named():
+    spark.table("orders").createOrReplaceTempView("mine")
+    return spark.sql("SELECT * FROM mine")
+
+@dp.materialized_view
+def dropped():
+    spark.sql("DROP TABLE IF EXISTS orders")
+    return spark.table("orders")
+
+@dp.materialized_view
+def of_two_folders():
+    return spark.read.parquet("data/a", "data/b")
+
+dp.create_streaming_table("newest")
+dp.create_auto_cdc_flow("newest", "orders", ["id"], "at")
+dp.create_auto_cdc_flow("newest", "orders", ["id"], "at", name="old", once=True)
+
+@dp.append_flow(target="nothing")
+def more():
+    return spark.table("orders")
+
+spark.table("orders")
+"""
+
+
+def test_functions_of_python_files_only_return_rows(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_py=EFFECTS, b_sql="CREATE FLOW f AS INSERT OVERWRITE t SELECT 1;")
+    project, report = import_files(spark, spec, tmp_path)
+    reasons = {line.name: line.reason for line in report.refused}
+    assert "DataFrame.write: the import writes nothing" in reasons["written"]
+    assert not (spec.parent / "data" / "out").exists()
+    assert "@dp.temporary_view" in reasons["named"]
+    assert "spark.sql with DROP" in reasons["dropped"]
+    assert "a read of several paths" in reasons["of_two_folders"]
+    assert "AUTO CDC ONCE is not supported" in reasons["newest"]
+    assert "no statement creates its target" in reasons["nothing"]
+    assert "a read of a table outside of a dataset's function" in reasons["transformations/a.py"]
+    assert len(reasons) == 8, reasons
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert session.query("SELECT id FROM large ORDER BY id").to_pylist() == [{"id": 1}, {"id": 1}, {"id": 2}]
 
 
 def test_a_column_of_auto_loader_has_a_remedy(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tussock.jobs.importing.sdp_recorder import PythonFileError, Recorder, recording
-from tussock.jobs.importing.sdp_words import NOTE_ON_RIGHTS
+from tussock.jobs.importing.sdp_words import NO_ONCE, NOTE_ON_RIGHTS
 
 LOOP = """
 from MODULE import pipelines as dp
@@ -64,8 +64,25 @@ def b():
     assert [one.words.generated for one in recorder.datasets] == ["day", ""]
     assert recorder.datasets[1].words.notes == (NOTE_ON_RIGHTS,)
     assert [(key, value) for key, value, _ in recorder.settings] == [("spark.sql.ansi.enabled", "false")]
-    assert recorder.changes == []
-    assert [part.reason for part in recorder.left_out] == [
-        "AUTO CDC with once=True is not supported: a view follows its source",
+    assert [one.words.refusal for one in recorder.changes] == [
+        NO_ONCE,
         "its argument ignore_nulls_of is unknown, so its rows are too. Remove it, or write AUTO CDC in SQL",
     ]
+    assert not recorder.left_out
+
+
+def test_a_query_function_is_any_object_that_can_be_called(tmp_path: Path) -> None:
+    text = """
+from functools import partial
+from pyspark import pipelines as dp
+class Rows:
+    def __call__(self):
+        return "rows"
+def of(town):
+    return town
+dp.materialized_view(partial(of, "oslo"), name="oslo")
+dp.materialized_view(Rows(), name="rows")
+"""
+    recorder = record(tmp_path, text)
+    assert [one.query.function() for one in recorder.datasets if one.query is not None] == ["oslo", "rows"]
+    assert [str(one.file) for one in recorder.datasets] == ["a.py:7", "a.py"]

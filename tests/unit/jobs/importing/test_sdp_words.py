@@ -142,7 +142,6 @@ def test_cells_of_a_notebook_end_statements() -> None:
         ("CREATE MATERIALIZED VIEW v", "expected AS and a query"),
         ("CREATE FLOW f AS INSERT INTO t REPLACE WHERE a = 1 SELECT 1", "expected a query"),
         ("APPLY CHANGES INTO t FROM s SEQUENCE BY x", "expected KEYS"),
-        ("CREATE FLOW f AS AUTO CDC ONCE INTO t FROM s KEYS (a) SEQUENCE BY x", "AUTO CDC ONCE is not supported"),
     ],
 )
 def test_other_statements_have_a_reason(text: str, reason: str) -> None:
