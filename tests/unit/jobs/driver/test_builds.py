@@ -5,7 +5,7 @@ The expected rows are computed from the rows of the tables and files, in plain P
 
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from tussock.jobs.facts.views import ViewState, list_views
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project, Scan
 from tussock.jobs.logical.statements import (
     AlterTable,
+    CreateSchema,
     CreateSource,
     CreateView,
     Delete,
@@ -97,21 +98,33 @@ def answers(t: Sequence[Row], u: Sequence[Row], **views: str) -> dict[str, list[
 PER_G = "SELECT g, count(*) AS n FROM t GROUP BY g"
 PER_N = "SELECT n, count(*) AS k FROM per_g GROUP BY n"
 FEW = "SELECT t.g, count(*) AS n FROM t JOIN u ON t.g = u.g WHERE u.a > 3 GROUP BY t.g"
+#: The names in the store, by the names in these SELECTs: in one schema, and in two schemas that share names.
+ONE_SCHEMA = {name: name for name in ("t", "u", "per_g", "per_n")}
+TWO_SCHEMAS = {"t": "t", "u": "twin.t", "per_g": "twin.per_g", "per_n": "per_g"}
 
 
-def few(name: str = "per_g") -> CreateView:
+def few(name: str = "per_g", names: Mapping[str, str] = ONE_SCHEMA) -> CreateView:
     """FEW: per_g with another SELECT, over t and u."""
-    pairs = joined(scan("t"), above(scan("u"), 2, 3), 1, 1)
+    pairs = joined(scan(names["t"]), above(scan(names["u"]), 2, 3), 1, 1)
     return CreateView(name, FEW, counted(pairs, 1))
+
+
+def per_n(names: Mapping[str, str]) -> CreateView:
+    return view(names["per_n"], counted(over(names["per_g"], "g", "n"), 1))
+
+
+def store_of(folder: Path, names: Mapping[str, str] = ONE_SCHEMA) -> MetaStore:
+    meta = new_store(folder / "store", units=3)
+    schemas = [] if names is ONE_SCHEMA else [CreateSchema("twin")]
+    append(meta, *schemas, table(names["t"]), table(names["u"]))
+    epoch(meta)
+    append(meta, view(names["per_g"], counted(scan(names["t"]), 1)), per_n(names))
+    return meta
 
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    meta = new_store(tmp_path / "store", units=3)
-    append(meta, table("t"), table("u"))
-    epoch(meta)
-    append(meta, view("per_g", counted(scan("t"), 1)), view("per_n", counted(over("per_g", "g", "n"), 1)))
-    return meta
+    return store_of(tmp_path)
 
 
 def random_rows(draw: random.Random, count: int) -> dict[int, Row]:
@@ -124,29 +137,31 @@ def next_barrier(meta: MetaStore, max_bytes: int | None = MAX_BYTES) -> None:
     run_epoch(LocalRunner(), meta, barrier)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_old_view_and_its_reader_continue_until_the_new_one_has_read_everything(meta: MetaStore, seed: int) -> None:
-    draw = random.Random(seed)
+@pytest.mark.parametrize(("seed", "names"), [(0, ONE_SCHEMA), (1, TWO_SCHEMAS)], ids=["one schema", "two schemas"])
+def test_the_old_view_and_its_reader_continue_until_the_new_one_has_read_everything(
+    tmp_path: Path, seed: int, names: Mapping[str, str]
+) -> None:
+    meta, draw = store_of(tmp_path, names), random.Random(seed)
     t, u = random_rows(draw, 500), random_rows(draw, 300)
     for name, found in (("t", t), ("u", u)):
-        insert(meta, name, *found.values())
+        insert(meta, names[name], *found.values())
     epoch(meta)
-    append(meta, replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1))))
+    append(meta, replacing(few(names["per_g"], names), per_n(names)))
     steps = 0
     while not steps or meta.read_latest().catalog.builds:
         for name, found in (("t", t), ("u", u)):
             changed = random_rows(draw, 30)
             found |= changed
-            insert(meta, name, *changed.values())
+            insert(meta, names[name], *changed.values())
             for k in draw.sample(sorted(found), 5):
                 del found[k]
                 equal = Call("EqualTo", "boolean", (Column(0, "int"), Literal(k, "int")))
-                append(meta, Delete(name, equal))
+                append(meta, Delete(names[name], equal))
         next_barrier(meta)
         steps += 1
         built = not meta.read_latest().catalog.builds
         wanted = answers([*t.values()], [*u.values()], per_g=FEW if built else PER_G, per_n=PER_N)
-        assert {name: rows(meta, name) for name in wanted} == wanted, f"step {steps}, built: {built}"
+        assert {name: rows(meta, names[name]) for name in wanted} == wanted, f"step {steps}, built: {built}"
     assert steps > 3
     assert inject_barrier(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is None, "nothing is left to do"
 
