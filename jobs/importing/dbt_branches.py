@@ -5,7 +5,7 @@ with the compiled SQL.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from tussock.jobs.importing.dbt_manifest import COMPILE, DbtNode
 
@@ -25,18 +25,26 @@ _PART = re.compile(
 _WRITTEN_PART = re.compile(r"\(select \* from \{\{")
 
 
-def refusal_of_branch(node: DbtNode, macros: Mapping[str, str]) -> str:
+def refusal_of_branch(
+    node: DbtNode, macros: Mapping[str, str], relations: Container[str], inlined: Sequence[str] = ()
+) -> str:
     """Why the compiled SQL of a node lacks rows; empty if nothing indicates it.
 
     Args:
         macros: the texts of the macros that the node uses.
+        relations: the names of the project's relations in compiled SQL.
+        inlined: the texts of the ephemeral models that dbt wrote into the node, and of their macros.
     """
     compiled = " ".join((node.compiled_code or "").split())
     texts = (node.raw_code or "", *macros.values())
     if fragment := next(filter(None, (_incremental_fragment(text, texts[0], compiled) for text in texts)), ""):
         return f"only its incremental branch is compiled ({fragment!r}). {how_to_compile(node)}"
-    part = _PART.search(compiled)
-    if part is not None and not any(_WRITTEN_PART.search(" ".join(text.split())) for text in texts):
+    own_texts = [" ".join(text.split()) for text in (*texts, *inlined)]
+    if any(map(_WRITTEN_PART.search, own_texts)):
+        return ""
+    for part in _PART.finditer(compiled):  # a WITH of the project has the same form, over another of its queries
+        if part["relation"] not in relations or any(part[0] in text for text in own_texts):
+            continue
         return (
             f"dbt compiled it with --empty, with --sample or for one batch, so it reads only a part of "
             f"{part['relation']}. Run {COMPILE} without such options, and import again"

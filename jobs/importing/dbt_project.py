@@ -75,6 +75,7 @@ from tussock.statestore.errors import InputError
 _STORED = ("table", "incremental", "external", "materialized_view", "streaming_table", "dynamic_table")
 _QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
 _MOMENTS = re.compile(r"\b(run_started_at|invocation_id|modules\.datetime\.(?:datetime|date)\.(?:now|utcnow|today))\b")
+_TARGET = re.compile(r"\{%-?\s*(?:el)?if\b[^%]*\b(target\.(?:name|schema|database|catalog|profile_name|target_name))\b")
 _COMPILE_AGAIN = f"Run {COMPILE}, and import again"
 
 
@@ -401,6 +402,15 @@ class _Reading:
     def _constant_notes(self, node: DbtNode) -> Iterator[str]:
         """Notes on parts of the SQL that dbt computes once, when it compiles: answers of queries, and moments."""
         texts = {"the model": node.raw_code or "", **self._macro_texts(node)}
+        for below in self._ephemeral_inputs(node):
+            texts |= {f"the model {below.name}": below.raw_code or "", **self._macro_texts(below)}
+        for where, text in texts.items():
+            if (branch := _TARGET.search(text)) is not None:
+                yield (
+                    f"{where} has a branch of {branch[1]}, so the view has the rows of the target that dbt compiled. "
+                    "Compile with the --target of production"
+                )
+                break
         if where := next((where for where, text in texts.items() if _QUERIES.search(text)), ""):
             yield (
                 f"{where} queries the database with run_query while dbt compiles. The answer is a constant here: "
@@ -416,7 +426,23 @@ class _Reading:
 
     def refusal_of_branch(self, node: DbtNode) -> str:
         """Why the compiled SQL of a node lacks rows; empty if nothing indicates it."""
-        return refusal_of_branch(node, self._macro_texts(node))
+        inlined = [text for one in self._ephemeral_inputs(node) for text in self._texts_of(one)]
+        return refusal_of_branch(node, self._macro_texts(node), self._rendered, inlined)
+
+    def _texts_of(self, node: DbtNode) -> Iterator[str]:
+        yield node.raw_code or ""
+        yield from self._macro_texts(node).values()
+
+    def _ephemeral_inputs(self, node: DbtNode) -> list[DbtNode]:
+        """The ephemeral models whose SQL dbt writes into a node, also through others."""
+        models, waiting = dict[str, DbtNode](), list(node.depends_on.nodes)
+        while waiting:
+            name = waiting.pop()
+            below = self.manifest.nodes.get(name)
+            if below is not None and name not in models and below.config.materialized == "ephemeral":
+                models[name] = below
+                waiting += below.depends_on.nodes
+        return list(models.values())
 
     def _macro_texts(self, node: DbtNode) -> Mapping[str, str]:
         """The macros of the project that a node uses, without those of dbt itself."""
@@ -503,7 +529,7 @@ class _Reading:
                 f"{adapter}, import with --dialect {adapter}"
             )
         if disabled := len(self.manifest.disabled or {}):
-            yield f"{disabled} disabled nodes of the project are not imported"
+            yield f"not imported, because the project disables them: {disabled} {'nodes' if disabled > 1 else 'node'}"
 
     def _outdated(self) -> Iterator[str]:
         """The models whose files changed after dbt compiled them."""

@@ -131,11 +131,19 @@ def unit_test_of(test: DbtUnitTest, reading: Reading) -> UnitTest:
         (),
         description=test.description or "",
     )
+    inputs = {rows.input: _input_of(rows, test, reading.manifest) for rows in test.given}
+    for input_text, identifier in inputs.items():
+        if identifier in reading.manifest.nodes and identifier not in reading.names:
+            reason = (
+                f"its input {input_text} is an ephemeral model, so no relation has its rows. Test the view in tests/ "
+                "of the pipeline, with rows of the relations that it reads"
+            )
+            return replace(base, refusal=reason)
     if refusal := _refusal_of(test):
         return replace(base, refusal=refusal)
     rows: dict[str, Rows] = {}
     for given in test.given:
-        identifier = _input_of(given, test, reading.manifest)
+        identifier = inputs[given.input]
         if identifier not in reading.names:
             return replace(base, refusal=f"its input {given.input} is no relation of the pipeline")
         rows[reading.names[identifier]] = _rows_of(given)

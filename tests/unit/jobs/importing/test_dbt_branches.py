@@ -7,6 +7,7 @@ from tussock.jobs.importing.dbt_manifest import DbtConfig, DbtNode
 
 HEAD = "select id, sold_at from {{ ref('sales') }}"
 COMPILED = "select id, sold_at from shop.sales"
+RELATIONS = ("shop.sales", "`db`.`shop`.`sales`", '"shop"."sales"')
 
 
 def node_of(raw: str, compiled: str, full_refresh: bool | None = None) -> DbtNode:
@@ -34,10 +35,10 @@ def node_of(raw: str, compiled: str, full_refresh: bool | None = None) -> DbtNod
     ],
 )
 def test_an_incremental_branch_is_found_in_each_form(raw: str, compiled: str) -> None:
-    found = refusal_of_branch(node_of(f"{HEAD}\n{raw}", f"{COMPILED}\n{compiled}"), {})
+    found = refusal_of_branch(node_of(f"{HEAD}\n{raw}", f"{COMPILED}\n{compiled}"), {}, RELATIONS)
     assert found.replace('"', "'").startswith("only its incremental branch is compiled ('where")
     assert "dbt compile --full-refresh" in found
-    assert refusal_of_branch(node_of(f"{HEAD}\n{raw}", COMPILED), {}) == ""
+    assert refusal_of_branch(node_of(f"{HEAD}\n{raw}", COMPILED), {}, RELATIONS) == ""
 
 
 def test_an_incremental_branch_is_found_in_a_macro() -> None:
@@ -45,8 +46,10 @@ def test_an_incremental_branch_is_found_in_a_macro() -> None:
         "the macro newer": "{% macro newer(c) %}{% if is_incremental() %}and {{ c }} > '2026'{% endif %}{% endmacro %}"
     }
     raw = HEAD + " where true {{ newer('sold_at') }}"
-    assert "> '2026'" in refusal_of_branch(node_of(raw, f"{COMPILED} where true and sold_at > '2026'"), macros)
-    assert refusal_of_branch(node_of(raw, f"{COMPILED} where true"), macros) == ""
+    assert "> '2026'" in refusal_of_branch(
+        node_of(raw, f"{COMPILED} where true and sold_at > '2026'"), macros, RELATIONS
+    )
+    assert refusal_of_branch(node_of(raw, f"{COMPILED} where true"), macros, RELATIONS) == ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_an_incremental_branch_is_found_in_a_macro() -> None:
     ],
 )
 def test_a_text_that_every_run_may_write_is_no_sign(raw: str) -> None:
-    assert refusal_of_branch(node_of(f"{HEAD}\n{raw}", f"{COMPILED}\nwhere sold_at > '2026'"), {}) == ""
+    assert refusal_of_branch(node_of(f"{HEAD}\n{raw}", f"{COMPILED}\nwhere sold_at > '2026'"), {}, RELATIONS) == ""
 
 
 def test_a_model_that_never_refreshes_has_a_remedy_of_its_own() -> None:
@@ -68,7 +71,7 @@ def test_a_model_that_never_refreshes_has_a_remedy_of_its_own() -> None:
         f"{COMPILED} where sold_at > '2026'",
         False,
     )
-    assert "Its full_refresh=false keeps dbt on this branch." in refusal_of_branch(node, {})
+    assert "Its full_refresh=false keeps dbt on this branch." in refusal_of_branch(node, {}, RELATIONS)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +83,29 @@ def test_a_model_that_never_refreshes_has_a_remedy_of_its_own() -> None:
     ],
 )
 def test_inputs_that_dbt_shortened_are_refused(read: str) -> None:
-    found = refusal_of_branch(node_of(HEAD, f"select id, sold_at from {read}"), {})
+    found = refusal_of_branch(node_of(HEAD, f"select id, sold_at from {read}"), {}, RELATIONS)
     assert found.startswith("dbt compiled it with --empty, with --sample or for one batch")
 
 
 def test_a_part_of_an_input_that_the_model_selects_is_taken() -> None:
     raw = "select id from (select *\n from {{ ref('sales') }} where sold_at >= '2026-01-01')"
-    assert refusal_of_branch(node_of(raw, raw.replace("{{ ref('sales') }}", "shop.sales")), {}) == ""
+    assert refusal_of_branch(node_of(raw, raw.replace("{{ ref('sales') }}", "shop.sales")), {}, RELATIONS) == ""
     tested = "select id from (select * from shop.sales where sold_at >= '2026-01-01') dbt_subquery"
-    assert refusal_of_branch(node_of("{{ test_not_null(**args) }}", tested), {}) == ""
+    assert refusal_of_branch(node_of("{{ test_not_null(**args) }}", tested), {}, RELATIONS) == ""
+
+
+def test_a_with_that_selects_a_part_of_another_one_is_taken() -> None:
+    raw = HEAD.replace("{{ ref('sales') }}", "recent")
+    parts = (
+        "with all_sales as (\n select * from {{ ref('sales') }}\n), recent as (select * from all_sales where a >= '1')"
+    )
+    compiled = f"{parts} {raw}".replace("{{ ref('sales') }}", "shop.sales")
+    assert refusal_of_branch(node_of(f"{parts} {raw}", compiled), {}, RELATIONS) == ""
+    named = "select id from (select * from shop.sales where sold_at >= '2026-01-01')"
+    assert refusal_of_branch(node_of(named, named), {}, RELATIONS) == "", "the model itself names the relation"
+
+
+def test_an_inlined_model_that_selects_a_part_is_taken() -> None:
+    inlined = "select * from (select * from {{ ref('sales') }} where sold_at >= '2026-01-01')"
+    compiled = f"with x as ({inlined}) select * from x".replace("{{ ref('sales') }}", "shop.sales")
+    assert refusal_of_branch(node_of("select * from {{ ref('x') }}", compiled), {}, RELATIONS, [inlined]) == ""

@@ -166,6 +166,25 @@ def test_a_moment_of_dbts_run_is_noted(read: ReadChanged, text: str) -> None:
     assert "sets anew" not in " ".join(model_of(read(), "order_totals").notes)
 
 
+@pytest.mark.parametrize("node", [ORDERS, "model.bakery.priced_lines"])
+def test_a_branch_of_a_target_is_noted_also_in_an_inlined_model(read: ReadChanged, node: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"][node]["raw_code"] += " {% if target.name == 'dev' %} where false {% endif %}"
+
+    name = "order_totals" if node == ORDERS else "best_products"
+    assert "Compile with the --target of production" in " ".join(model_of(read(change), name).notes)
+    assert "Compile with" not in " ".join(model_of(read(), name).notes)
+
+
+def test_a_unit_test_cannot_give_rows_to_an_ephemeral_model(read: ReadChanged) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        (test,) = manifest["unit_tests"].values()
+        test["given"] = [{"input": "ref('priced_lines')", "rows": "select 1 as id", "format": "sql"}]
+
+    (test,) = read(change).unit_tests
+    assert test.refusal.startswith("its input ref('priced_lines') is an ephemeral model"), test.refusal
+
+
 def test_a_short_name_of_two_sources_is_an_error(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         for group in ("raw", "old"):
