@@ -4,19 +4,21 @@ A filter partition covers 64 blocks and takes 10 to 90 KB. It is worth reading i
 a large section few keys fall in each partition, and if most of them exist, filters exclude little: a look-up of 2,000
 keys among 12 M, four fifths of which existed, read 35 MB of filters to save 400 blocks of 3 KB. So a look-up that needs
 many bytes of filters reads some of them first, and the others only if the share of absent keys in these is worth it.
+Sections of one sorted run are judged together: 150 SSTs of 100 M keys have less than 1 MB of filters each.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tussock.statestore.hummock.filter import KeyHashes
-from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section
+from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Mask, Positions
 from tussock.statestore.hummock.sst_reader import FilterArena
 
-SAMPLED_BYTES = 4 << 20  # a look-up reads fewer bytes of filters of a section without looking at some first
+SAMPLED_BYTES = 4 << 20  # a look-up reads fewer bytes of filters of a sorted run without looking at some first
 _SAMPLE_KEYS = 64
 _BLOCK_BYTES = 16 << 10  # of filters, whose reading takes as long as it takes to read and search one block
 
@@ -36,35 +38,36 @@ class FilterSearch:
     at: Positions | None
     once: bool
 
-    def choose_partitions(self) -> Positions:
-        """The partitions to read, unless a sample shows that few keys are absent."""
-        numbers, counts = self._counted_partitions()
-        if isinstance(self.section, BufferedSection) or not (self.once or self._is_large(numbers)):
-            return numbers
-        return self._worth_reading(numbers, counts, 1.0)
-
-    def sample_partitions(self, chosen: Positions) -> Positions | None:
-        """Those of `chosen` that have about _SAMPLE_KEYS keys together, evenly spread. None: no sample is needed."""
-        if isinstance(self.section, BufferedSection) or not self._is_large(chosen):
-            return None
-        count = -(-_SAMPLE_KEYS * len(chosen) // (self.part.stop - self.part.start))
-        return chosen[:: len(chosen) // count] if count < len(chosen) else None
-
-    def _is_large(self, numbers: Positions) -> bool:
-        """Whether the filters of these partitions have more than SAMPLED_BYTES."""
+    def filter_bytes(self, numbers: Positions) -> int:
+        """The bytes of the filters of some partitions. 0 for a section in memory."""
         reader = self.section.reader
-        assert not isinstance(reader, BufferedIndex)
-        return int(reader.filter_lengths[numbers].sum()) > SAMPLED_BYTES
+        return 0 if isinstance(reader, BufferedIndex) else int(reader.filter_lengths[numbers].sum())
 
-    def choose_others(self, arena: FilterArena, hashes: KeyHashes, chosen: Positions) -> Positions:
-        """Those of `chosen` that are worth reading, given the keys that the loaded ones exclude."""
-        assert self.at is not None
-        loaded = arena.loaded[self.at]
-        tested, admitted = (int(mask.sum()) for mask in (loaded, self.admit_keys(arena, hashes) & loaded))
-        absent = 1 - admitted / max(1, tested)
-        numbers, counts = self._counted_partitions()
-        wanted = np.isin(numbers, chosen)
-        return self._worth_reading(numbers[wanted], counts[wanted], absent)
+    def count_keys(self) -> tuple[Positions, Positions]:
+        """The partitions with keys, and the keys in each."""
+        if self.at is None:
+            return np.zeros(1, np.int64), np.array([self.part.stop - self.part.start])
+        return np.unique(self.at, return_counts=True)
+
+    def count_absent(self, arena: FilterArena, hashes: KeyHashes) -> tuple[int, int]:
+        """The number of keys whose filter is loaded, and how many of them are absent."""
+        loaded = arena.loaded[np.zeros(self.part.stop - self.part.start, np.int64) if self.at is None else self.at]
+        admitted = self.admit_keys(arena, hashes) & loaded
+        return int(loaded.sum()), int(loaded.sum() - admitted.sum())
+
+    def worth_reading(self, numbers: Positions, counts: Positions, absent: float) -> Positions:
+        """The partitions whose filter costs less than the blocks of the keys that it excludes.
+
+        Args:
+            counts: the keys in each.
+            absent: the share of them that is absent.
+        """
+        reader = self.section.reader
+        if isinstance(reader, BufferedIndex):
+            return numbers
+        block = reader.lengths.mean() + (0 if self.once else _BLOCK_BYTES)
+        worth: Positions = numbers[counts * absent * block > reader.filter_lengths[numbers]]
+        return worth
 
     def admit_keys(self, arena: FilterArena | None, hashes: KeyHashes) -> Mask:
         """Whether the section may hold each key. Filters that are not loaded exclude none."""
@@ -84,37 +87,84 @@ class FilterSearch:
         maybe[tested] = hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], self.part.start + tested)
         return maybe
 
-    def _counted_partitions(self) -> tuple[Positions, Positions]:
-        """The partitions with keys, and the keys in each."""
-        if self.at is None:
-            return np.zeros(1, np.int64), np.array([self.part.stop - self.part.start])
-        return np.unique(self.at, return_counts=True)
 
-    def _worth_reading(self, numbers: Positions, counts: Positions, absent: float) -> Positions:
-        """The partitions whose filter costs less than the blocks of the keys that it excludes.
+class _RunSearch:
+    """The filters of a sorted run: sections without common keys.
 
-        `absent`: the share of these keys.
-        """
-        reader = self.section.reader
-        assert not isinstance(reader, BufferedIndex)
-        block = reader.lengths.mean() + (0 if self.once else _BLOCK_BYTES)
-        worth: Positions = numbers[counts * absent * block > reader.filter_lengths[numbers]]
-        return worth
+    `first`: per section, the partitions to read first: all that are worth it, or a sample of them.
+    """
+
+    def __init__(self, searches: Sequence[FilterSearch]) -> None:
+        self.searches = searches
+        self.first = self._chosen = [search.count_keys()[0] for search in searches]
+        self._is_sample = False
+        if searches[0].once or self._is_large():
+            self.first = self._chosen = self._worth_reading(1.0)
+        if self._is_large():
+            self._take_sample()
+
+    def choose_others(self, arenas: Sequence[FilterArena | None], hashes: KeyHashes) -> list[tuple[Section, Positions]]:
+        """The further partitions that are worth reading, given the keys that the loaded ones exclude."""
+        if not self._is_sample:
+            return []
+        counts = [
+            search.count_absent(arena, hashes)
+            for search, arena in zip(self.searches, arenas, strict=True)
+            if arena is not None
+        ]
+        tested, absent = (sum(column) for column in zip(*counts, strict=True))
+        chosen = self._worth_reading(absent / max(1, tested))
+        return [(search.section, numbers) for search, numbers in zip(self.searches, chosen, strict=True)]
+
+    def _take_sample(self) -> None:
+        """Let `first` have about _SAMPLE_KEYS keys, evenly spread."""
+        total = sum(len(numbers) for numbers in self._chosen)
+        keys = sum(search.part.stop - search.part.start for search in self.searches)
+        step = total // -(-_SAMPLE_KEYS * total // keys)
+        if step < 2:
+            return
+        self._is_sample = True
+        starts = np.cumsum([0, *(len(numbers) for numbers in self._chosen[:-1])]).tolist()
+        self.first = [numbers[-start % step :: step] for numbers, start in zip(self._chosen, starts, strict=True)]
+
+    def _is_large(self) -> bool:
+        """Whether the filters of the chosen partitions have more than SAMPLED_BYTES."""
+        sizes = (search.filter_bytes(numbers) for search, numbers in zip(self.searches, self._chosen, strict=True))
+        return sum(sizes) > SAMPLED_BYTES
+
+    def _worth_reading(self, absent: float) -> list[Positions]:
+        """Per section, the partitions that are worth reading if this share of the keys is absent."""
+        return [search.worth_reading(*search.count_keys(), absent) for search in self.searches]
 
 
 def admit_keys(source: BufferedSource, searches: Sequence[FilterSearch], hashes: KeyHashes) -> list[Mask]:
     """Per search, whether its section may hold each of its keys. Raises DamagedSstError.
 
-    Cost: one round of reads, or two if a section has more than SAMPLED_BYTES of filters for these keys.
+    `searches`: the sections of a sorted run follow one another.
+
+    Cost: one round of reads, or two if a sorted run has more than SAMPLED_BYTES of filters for these keys.
     """
-    chosen = [search.choose_partitions() for search in searches]
-    samples = [search.sample_partitions(numbers) for search, numbers in zip(searches, chosen, strict=True)]
-    first = [numbers if sample is None else sample for numbers, sample in zip(chosen, samples, strict=True)]
+    runs = [_RunSearch(run) for run in _sorted_runs(searches)]
+    first = [numbers for run in runs for numbers in run.first]
     arenas = source.load_filters([(search.section, numbers) for search, numbers in zip(searches, first, strict=True)])
-    others = []
-    for search, arena, numbers, sample in zip(searches, arenas, chosen, samples, strict=True):
-        if sample is not None and arena is not None:
-            others.append((search.section, search.choose_others(arena, hashes, numbers)))
+    rest = iter(arenas)
+    others = [other for run in runs for other in run.choose_others([next(rest) for _ in run.searches], hashes)]
     if others:
         source.load_filters(others)
     return [search.admit_keys(arena, hashes) for search, arena in zip(searches, arenas, strict=True)]
+
+
+def _sorted_runs(searches: Sequence[FilterSearch]) -> Iterator[list[FilterSearch]]:
+    """Divide searches where one has keys of the searches before. Sections of one epoch may be in any order."""
+    run: list[FilterSearch] = []
+    parts: list[tuple[int, int]] = []  # of the run, ascending
+    for search in searches:
+        start, stop = search.part.start, search.part.stop
+        place = bisect_left(parts, (start, stop))
+        if (place and parts[place - 1][1] > start) or (place < len(parts) and parts[place][0] < stop):
+            yield run
+            run, parts, place = [], [], 0
+        run.append(search)
+        parts.insert(place, (start, stop))
+    if run:
+        yield run

@@ -45,10 +45,10 @@ def key_of(number: int) -> bytes:
     return storage_key(TABLE, 0, b"%09d" % number)
 
 
-def look_up(model: StoreModel, numbers: list[int]) -> None:
+def look_up(model: StoreModel, numbers: list[int], epoch: int = 1) -> None:
     """Look keys up, and compare the answer with the stored rows."""
     store = HummockStore(model.objects, model.version, BlockCache(1 << 24))
-    exists, rows = store.multi_get(TABLE, pa.array([key_of(n) for n in numbers], pa.binary()), 1)
+    exists, rows = store.multi_get(TABLE, pa.array([key_of(n) for n in numbers], pa.binary()), epoch)
     assert exists.to_pylist() == [n % 2 == 0 for n in numbers]
     assert rows["n"].to_pylist() == [n // 2 if n % 2 == 0 else None for n in numbers]
 
@@ -67,6 +67,23 @@ def test_a_look_up_of_absent_keys_reads_all_filters_that_are_worth_it(
     with mock.patch.object(admission, "_BLOCK_BYTES", 1 << 20):
         look_up(model, list(range(1, 2 * STORED, 200)))
     assert sum(read_filters) >= STORED // 640, "each filter excludes more than it costs"
+
+
+def test_sections_of_a_sorted_run_are_sampled_together(read_filters: list[int]) -> None:
+    run = StoreModel(MemoryObjectStore())
+    with mock.patch.object(sst_writer, "ROWS_PER_BLOCK", 10):
+        for epoch in range(1, 11):
+            tenth = 7 * epoch % 10
+            numbers = range(tenth * STORED // 10, (tenth + 1) * STORED // 10)
+            run.commit(epoch, [sealed(TABLE, {key_of(2 * n): {"n": n} for n in numbers}, SCHEMA)])
+    with (
+        mock.patch.object(admission, "_BLOCK_BYTES", 1 << 20),
+        mock.patch.object(admission, "SAMPLED_BYTES", 16 << 10),  # more than the filters of one section
+    ):
+        look_up(run, list(range(0, 2 * STORED, 200)), 10)
+    sampled, others = read_filters
+    assert 5 <= sampled <= 15, "about 64 of the 600 keys are tested"
+    assert others == 0, "filters that exclude no key are not read"
 
 
 def test_filters_with_fewer_keys_than_they_cost_are_not_read(model: StoreModel, read_filters: list[int]) -> None:
