@@ -80,7 +80,11 @@ def schemas_in(models: Iterable[Model]) -> list[str]:
 def _unread(reads: tuple[str, ...], verdicts: Verdicts, own: str = "") -> str:
     """A sentence if a statement reads a relation that was not accepted or comes later; else empty."""
     for name in reads:
-        if name != own and not verdicts.get(name, StatementVerdict("it reads itself through other models")).accepted:
+        if name == own:
+            continue
+        if (verdict := verdicts.get(name)) is None:  # models are in the order of their inputs
+            return f"it reads itself through {name}. Remove one of the reads of this circle"
+        if not verdict.accepted:
             return f"it reads {name}, which was not taken"
     return ""
 

@@ -299,7 +299,7 @@ class _Reading:
             recorder.run_file(path, self._frames.file_variables(self._python_scope.settings))
         except PythonFileError as err:
             reason = f"{err.reason}. Datasets that it defines after this line are unknown"
-            self._left_out.append(LeftOut("file", file, ProjectPlace(file), reason, has_rows=True))
+            self._left_out.append(LeftOut("file", file, ProjectPlace(file, err.line), reason, has_rows=True))
         scope = self._python_scope
         for recorded in recorder.datasets[before[0] :]:
             self._add_dataset(recorded.words, scope, recorded.file, recorded.query)

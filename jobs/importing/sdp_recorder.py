@@ -9,6 +9,7 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class PythonFileError(InputError):
 
     file: str
     reason: str
+    line: int = 0
 
     def __str__(self) -> str:
         return f"{self.file} cannot be run: {self.reason}"
@@ -123,7 +125,7 @@ class Recorder:
         try:
             exec(compile(path.read_text(encoding=ENCODING), str(path), "exec"), module.__dict__)
         except (Exception, SystemExit) as err:  # the code of the user may raise anything
-            raise PythonFileError(path_within(path, self.root), describe_error(err)) from err
+            raise PythonFileError(path_within(path, self.root), describe_error(err), _line_of(err, path)) from err
         finally:
             self._settle_datasets()
 
@@ -392,6 +394,14 @@ def describe_error(err: BaseException) -> str:
     """The first line of an error of the project's code."""
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+
+
+def _line_of(err: BaseException, path: Path) -> int:
+    """The last line of a file at which an error passed; 0 if the file has no part in it."""
+    if isinstance(err, SyntaxError) and err.filename == str(path):
+        return err.lineno or 0
+    lines = [line for frame, line in traceback.walk_tb(err.__traceback__) if frame.f_code.co_filename == str(path)]
+    return (lines or [0])[-1]
 
 
 class _NamesAsDefined(dict[str, Any]):

@@ -27,8 +27,13 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str, gi
         given: the path of the project in the command.
         command: the command without the options of this run, for the first line of each file.
     """
+    from tussock.jobs.importing.errors import ProjectError
     from tussock.jobs.importing.imports import import_project, watch_project
     from tussock.jobs.importing.judge import judge_project
+
+    if chosen.sample is not None and not Path(chosen.sample).is_dir():  # every source would be read from its own place
+        expected = "a folder with one folder or file per source. An empty one tries the files of the project"
+        raise ProjectError(f"--try {chosen.sample}", "no such folder", expected)
 
     def run_once(project: "ForeignProject") -> int:
         _require_name(project.name)

@@ -50,6 +50,16 @@ def test_a_file_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
         record(tmp_path, "import sys\nsys.exit(1)\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("x = 1\n\nimport nothing_here\n", 3), ("x = 1\ndef f(:\n", 2), ("def f():\n    1 / 0\nf()\n", 2)],
+)
+def test_an_error_of_a_file_has_its_line(tmp_path: Path, text: str, line: int) -> None:
+    with pytest.raises(PythonFileError) as raised:
+        record(tmp_path, text)
+    assert raised.value.line == line
+
+
 def test_arguments_without_a_counterpart_are_recorded(tmp_path: Path) -> None:
     text = """
 import dlt

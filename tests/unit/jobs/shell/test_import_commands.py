@@ -68,6 +68,7 @@ def test_a_part_that_was_not_taken_exits_with_4(folder: Path, capsys: pytest.Cap
         (["missing/manifest.json"], "dbt compile --full-refresh"),
         ([MANIFEST, "--name", "My Shop"], "such as my_shop"),
         ([MANIFEST, "--source", "orders"], "expected NAME=PATH"),
+        ([MANIFEST, "--try", "nowhere"], "--try nowhere: found no such folder"),
         ([MANIFEST, "--source", "orders=data"], "an unknown source"),
     ],
 )
