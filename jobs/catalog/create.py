@@ -162,20 +162,25 @@ def with_stored_columns(
 ) -> tuple[Relation, SourceDefinition]:
     """Add the further columns of `to` to the tables of a keyed source. Stored rows have NULL in them."""
     grown, tables = _source_of_records(relation.id, to, definition.taken_table_id)
-    taken, *before = relation.state_tables
-    stored = (_with_columns_of(was, now) for was, now in zip(before, tables, strict=True))
+    taken, rows, *others = relation.state_tables
+    assert definition.output is not None
+    hidden = len(rows.columns) - len(definition.output.types)
+    stored = [_with_columns_of(rows, tables[0], hidden)]
+    stored += (_with_columns_of(was, now) for was, now in zip(others, tables[1:], strict=True))
     relation = msgspec.structs.replace(relation, state_tables=(taken, *stored))
     return relation, msgspec.structs.replace(definition, fragments=grown.fragments, output=grown.output)
 
 
-def _with_columns_of(was: TableSchema, now: TableSchema) -> TableSchema:
-    """A table with the further columns of `now`, NULL in the rows that it has."""
-    new = now.columns[len(was.columns) :]
+def _with_columns_of(was: TableSchema, now: TableSchema, hidden: int = 0) -> TableSchema:
+    """A table with the further columns of `now`, NULL in the rows that it has. Its last `hidden` columns stay last."""
+    end = len(was.columns) - hidden
+    new = now.columns[end : len(now.columns) - hidden]
     added = (
         ColumnSpec(name, c.type, value_bytes(pa.nulls(1, arrow_type(c.type))))
         for name, c in zip(was.unused_names(len(new)), new, strict=True)
     )
-    return msgspec.structs.replace(now, columns=(*was.columns, *added), retired=was.retired)
+    columns = (*was.columns[:end], *added, *was.columns[end:])
+    return msgspec.structs.replace(now, columns=columns, retired=was.retired)
 
 
 def _make_relation(

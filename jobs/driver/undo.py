@@ -17,6 +17,7 @@ from tussock.jobs.barriers.undo import records_files, restored_relations, taken_
 from tussock.jobs.catalog.definition import output_of
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import sort_order
 from tussock.statestore.hummock.sst_format import DELETE, PUT
@@ -74,7 +75,8 @@ def write_undone_rows(meta: MetaStore, version: HummockVersion, barrier: Barrier
             keeps = undo.keeps_input and table == taken_table_of(relation)
             for part in _read_parts(store, version, table, undo.to):
                 if output is not None and table.table_id == output.table_id:
-                    counted = counted[0] + part.before.num_rows, counted[1] + part.after.num_rows
+                    same = _count_same(part, len(output.types))
+                    counted = counted[0] + part.before.num_rows - same, counted[1] + part.after.num_rows - same
                 batch = _kept_input(table, part) if keeps else _batch_of(table, part, version)
                 if batch is not None:
                     batches.append(batch)
@@ -93,6 +95,16 @@ def _read_parts(store: HummockStore, version: HummockVersion, table: TableSchema
         weights = changed.column(1)
         rows = changed.remove_column(1)
         yield _Part(rows.filter(pc.less(weights, 0)), rows.filter(pc.greater(weights, 0)))
+
+
+def _count_same(part: _Part, width: int) -> int:
+    """The keys whose rows are equal in their first columns, which are those of the relation."""
+    if part.before.num_columns == width + 1:
+        return 0
+    at = pc.index_in(part.before.column(0), value_set=part.after.column(0).combine_chunks())
+    columns = range(1, width + 1)
+    before = part.before.filter(at.is_valid()).select(columns)
+    return int(same_rows(before, part.after.take(at.drop_null()).select(columns)).sum())
 
 
 def _batch_of(table: TableSchema, part: _Part, version: HummockVersion) -> SealedBatch:

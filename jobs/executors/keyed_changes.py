@@ -1,7 +1,6 @@
 """KeyedChanges: apply the changes that the records of a source describe to the rows of its table, one per key.
 
-    rows       key -> row, for readers
-    positions  key -> position of the change that gave the row
+    rows       key -> row, for readers, and the position of the change that gave it, hidden from them
     deleted    key -> position of the change that deleted it, moment of that epoch
     late       vnode -> changes that came too late so far (late_changes.py)
     history    key, position -> deletes, row: every change, if changes can be taken back; otherwise empty
@@ -24,8 +23,8 @@ A change that is taken back leaves the history. If it decided its key, the great
 changes cannot be taken back, only those that an epoch adds more often than it removes count: a rewritten file removes
 and adds the same ones.
 
-Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
-deleted keys.
+Cost: one read per changed key, and another one for a key without a row; for a truncation, all keys. Once in a seventh
+of the period of `tombstones`, also the deleted keys.
 Memory: changes and truncated keys are applied by part of the vnodes, about _PART_ROWS of them at once, and sealed from
 time to time.
 """
@@ -82,12 +81,11 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True, rename={"keeps_hi
         key = tuple(self.types[k] for k in self.key)
         places = [KeyColumn(i) for i in range(len(key))]
         whole, width = tuple(range(len(key))), len(key)
-        rows = state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key)
+        rows = state_table("rows", (*self.types, "binary"), [KeyColumn(k) for k in self.key], self.key)
         counts = ("bigint",) if self.by_value else ()
         change = (*key, "binary", "boolean", *counts, *self.types)
         return (
             rows,
-            state_table("positions", (*key, "binary"), places, whole),
             state_table("deleted", (*key, "binary", "bigint"), places, whole),
             late_changes_table(),
             state_table("history", change, [*places, KeyColumn(width)], whole),
@@ -170,7 +168,7 @@ class KeyedChangesExecutor(MakesPieces):
 
     def __init__(self, node: KeyedChanges, tables: Sequence[StateTable], actor: Actor) -> None:
         self._node, self._actor, self._tables = node, actor, tables
-        self._rows, self._positions, self._deleted, late, self._history, self._truncated = tables
+        self._rows, self._deleted, late, self._history, self._truncated = tables
         self._late = LateChanges(late, actor)
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
@@ -309,14 +307,18 @@ class KeyedChangesExecutor(MakesPieces):
 
     def _keys_between(self, was: bytes | None, now: bytes | None, vnodes: Sequence[int]) -> Iterator[pa.Table]:
         """The keys of some vnodes that a new truncation may delete, or that may return as one is taken back."""
-        width = len(self._node.key)
-        table = self._history if _is_later_truncation(was, now) else self._positions
-        low, high = (now, was) if table is self._history else (was, now)
-        for rows in table.scan(vnodes, _PART_ROWS // 2):
-            chosen = pc.less_equal(rows.column(width), pa.scalar(high, pa.binary()))
-            if low is not None:
-                chosen = pc.and_(chosen, pc.greater(rows.column(width), pa.scalar(low, pa.binary())))
-            yield self._named_keys(rows.filter(chosen).columns[:width])
+        if _is_later_truncation(was, now):
+            table, low, high, columns = self._history, now, was, tuple(range(len(self._node.key) + 1))
+        else:
+            table, low, high, columns = self._rows, was, now, (*self._node.key, len(self._node.types))
+        # This epoch has not written these vnodes yet.
+        for scanned in table.stored.scan(columns, vnodes):
+            for start in range(0, scanned.num_rows, _PART_ROWS // 2):
+                rows = scanned.slice(start, _PART_ROWS // 2)
+                chosen = pc.less_equal(rows.column(-1), pa.scalar(high, pa.binary()))
+                if low is not None:
+                    chosen = pc.and_(chosen, pc.greater(rows.column(-1), pa.scalar(low, pa.binary())))
+                yield self._named_keys(rows.filter(chosen).columns[:-1])
 
     def _keys_of(self, rows: pa.Table) -> pa.Table:
         return self._named_keys([rows.column(k) for k in self._node.key])
@@ -331,13 +333,19 @@ class KeyedChangesExecutor(MakesPieces):
 
         The row is the present one.
         """
-        live, dead = self._positions.get_rows(keys), self._deleted.get_rows(keys)
-        since = self._actor.moment - self._node.tombstones_us
-        remembered = pc.and_(dead.found, pc.fill_null(pc.greater_equal(one_array(dead.rows.column(-1)), since), False))
-        position = pc.if_else(remembered, one_array(dead.rows.column(-2)), pa.scalar(None, pa.binary()))
-        rows = conform_rows(self._rows.get_rows(keys).rows, self._schema)
-        latest = _Latest(pc.coalesce(one_array(live.rows.column(-1)), position), ~np.asarray(live.found), rows)
-        return latest, np.asarray(dead.found)
+        live = self._rows.get_rows(keys)
+        has_row, position = np.asarray(live.found), one_array(live.rows.column(-1))
+        rows = conform_rows(live.rows.select(range(len(self._node.types))), self._schema)
+        was_deleted = np.zeros(len(has_row), np.bool_)
+        if len(absent := np.flatnonzero(~has_row)):  # a key with a row is not deleted
+            dead = self._deleted.get_rows(take_rows(keys, absent))
+            was_deleted[absent] = np.asarray(dead.found)
+            since = self._actor.moment - self._node.tombstones_us
+            remembered = pc.fill_null(pc.greater_equal(one_array(dead.rows.column(-1)), since), False)
+            if dead.found.true_count:
+                at = pc.if_else(remembered, one_array(dead.rows.column(-2)), pa.scalar(None, pa.binary()))
+                position = pc.replace_with_mask(position, pa.array(~has_row), at)
+        return _Latest(position, ~has_row, rows), was_deleted
 
     def _decided_by(self, position: pa.Array, gone: pa.Table, ids: Positions) -> _Flags:
         """(keys,) whether the change that decided a key is taken back.
@@ -406,17 +414,16 @@ class KeyedChangesExecutor(MakesPieces):
         had, has = ~before.deletes, after.known & ~after.deletes
         moved = ~np.asarray(_is_same(before.position, after.position))
         by_key = after.known & ~_is_same(after.position, _repeat_position(truncated, len(has)))
-        with_position = keys.append_column("position", after.position)
-        self._positions.insert_rows(with_position.filter(pa.array(moved & has)))
-        self._positions.delete_rows(with_position.filter(pa.array(moved & had & ~has)))
-        dead = with_position.append_column("at", pa.repeat(pa.scalar(self._actor.moment, pa.int64()), keys.num_rows))
-        self._deleted.insert_rows(dead.filter(pa.array(moved & by_key & ~has)))
-        self._deleted.delete_rows(dead.filter(pa.array(moved & was_deleted & ~(by_key & ~has))))
+        if not (had & has).all():
+            at = pa.repeat(pa.scalar(self._actor.moment, pa.int64()), keys.num_rows)
+            dead = keys.append_column("position", after.position).append_column("at", at)
+            self._deleted.insert_rows(dead.filter(pa.array(moved & by_key & ~has)))
+            self._deleted.delete_rows(dead.filter(pa.array(moved & was_deleted & ~(by_key & ~has))))
         same = had & has & same_rows(before.rows, after.rows)
-        old, new = before.rows.filter(pa.array(had & ~same)), after.rows.filter(pa.array(has & ~same))
-        self._rows.delete_rows(before.rows.filter(pa.array(had & ~has)))
-        self._rows.insert_rows(new)
-        return chunk_of_difference(old, new)
+        removed, written = pa.array(had & ~has), pa.array(has & (moved | ~same))
+        self._rows.delete_rows(_with_position(before, removed))
+        self._rows.insert_rows(_with_position(after, written))
+        return chunk_of_difference(before.rows.filter(pa.array(had & ~same)), after.rows.filter(pa.array(has & ~same)))
 
     def _count_late(self, come: pa.Table, ids: Positions, position: pa.Array, taken_back: _Flags) -> None:
         """Count the changes that are older than the one that decided their key before this epoch."""
@@ -451,6 +458,11 @@ def _order_of(changes: pa.Table, ids: Positions) -> Positions:
         sort_keys=[("id", "ascending"), ("position", "ascending")],
     )
     return order.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _with_position(latest: _Latest, chosen: pa.Array) -> pa.Table:
+    """The chosen rows, as `rows` stores them."""
+    return latest.rows.append_column("position", latest.position).filter(chosen)
 
 
 def _is_later_truncation(one: bytes | None, other: bytes | None) -> bool:

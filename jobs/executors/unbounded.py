@@ -102,7 +102,7 @@ WHOLE_TABLES = UnboundedCost(
 WHOLE_SOURCES = UnboundedCost(
     "truncations and dumps of keyed sources",
     "a record that truncates a source with `changes 'operations'`, and each delivery of one with `changes 'snapshot'`",
-    "reads the positions of all keys and the rows of the keys that are older, or all rows for a dump",
+    "reads all rows of the source",
     "Let the feed write the changed rows only, if it can.",
 )
 

@@ -83,7 +83,8 @@ class Fragment(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """A relation's changes as other views see them, and the storage of its rows.
 
-    `types` are all columns of the stored rows: the relation's own, then hidden columns of its order and its key.
+    `types`: the relation's own columns, then hidden columns of its order and its key. Its stored rows begin with them.
+    Further columns, such as the positions of a keyed source, are read by its own fragment only.
     `key` is the stream key, and `distribution` the columns by which rows are hashed. Both are indices into `types`;
     an empty distribution is a singleton.
 

@@ -41,7 +41,8 @@ def keyed_rows_at(
     objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int
 ) -> Iterator[RowsWithKeys]:
     """Read all rows in the order of their keys. Requires: the version's SSTs stay meanwhile."""
-    for rows in open_table(objects, version, stored_table(relation), epoch).scan_in_order():
+    columns = _places_of(relation)
+    for rows in open_table(objects, version, stored_table(relation), epoch).scan_in_order(columns=columns):
         yield _with_keys(relation, rows)
 
 
@@ -54,8 +55,10 @@ def keyed_changes_between(
     Cost: the rows written in between.
     """
     table = open_table(objects, version, stored_table(relation), until)
-    removed, written = [table.layout.rows.empty_table()], [table.layout.rows.empty_table()]
-    for changed in table.read_changes(since):
+    columns = _places_of(relation)
+    none = table.layout.rows.empty_table().select(columns)
+    removed, written = [none], [none]
+    for changed in table.read_changes(since, columns=columns):
         came = pc.greater(changed.weights, 0)
         removed.append(changed.rows.filter(pc.invert(came)))
         written.append(changed.rows.filter(came))
@@ -63,8 +66,16 @@ def keyed_changes_between(
     return ChangesWithKeys(gone.keys, _with_keys(relation, pa.concat_tables(written).combine_chunks()))
 
 
+def _places_of(relation: Relation) -> list[int]:
+    """The visible columns of the stored rows, then the hidden ones of their key."""
+    width = len(relation.columns)
+    return [*range(width), *sorted(key.column for key in stored_table(relation).key if key.column >= width)]
+
+
 def _with_keys(relation: Relation, rows: pa.Table) -> RowsWithKeys:
+    """`rows`: the columns of `_places_of`."""
     visible = rows.select(range(len(relation.columns))).rename_columns([c.name for c in relation.columns])
-    places = [key.column for key in stored_table(relation).key]
+    at = {column: place for place, column in enumerate(_places_of(relation))}
+    places = [at[key.column] for key in stored_table(relation).key]
     keys = rows.select(places).rename_columns([f"k{place}" for place in range(len(places))])
     return RowsWithKeys(given_rows(visible), keys)

@@ -463,7 +463,8 @@ class Unit:
         rows_by_part = {}
         for part in scheduled.parts:
             mine = [v for v in self.vnodes if part.first <= v < part.end]
-            snapshot = self._scan_snapshot(schema, vnodes=mine) if mine else ()
+            columns = range(delta.num_columns - 1)  # further ones are read by the fragment only
+            snapshot = self._scan_snapshot(schema, columns, vnodes=mine) if mine else ()
             rows_by_part[part] = net_chunk(
                 pa.concat_tables([*snapshot, _rows_below(delta, schema, part.end, self.task.vnode_count)])
             )

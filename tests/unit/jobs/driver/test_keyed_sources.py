@@ -5,6 +5,7 @@ The model keeps the records of every file, and computes the rows from all of the
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -20,10 +21,11 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, new_store, open_store, restate, rows
 from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.barriers.undo import inject_undo
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.chunks.chunk import make_chunk
-from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.executors import input_parts, keyed_changes, keyed_deliveries
 from tussock.jobs.executors.base import Positions
@@ -32,6 +34,7 @@ from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
+from tussock.jobs.reading.keyed_rows import keyed_changes_between
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
@@ -39,8 +42,10 @@ from tussock.jobs.sources.row_ids import pack_row_ids
 from tussock.jobs.task import sealing, unit, vnode_parts
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table.schema import FoundRows
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 
@@ -226,7 +231,7 @@ def test_a_large_first_load_holds_few_rows_at_once(
     source_of = {"upsert": customers, "operations": operations_of, "snapshot": dumps}[changes]
     meta = new_store(tmp_path / "store", units=2)
     append(meta, source_of(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
-    advance_store(LocalRunner(FlushPolicy(target_bytes=20_000)), meta)
+    advance_store(LocalRunner(FlushPolicy(target_bytes=40_000)), meta)
     require_equal(meta, Model(by_sequence=False, files={"f1.parquet": records}))
     assert all(0 < rows < 1_200 for rows in held.values()), held
 
@@ -341,6 +346,51 @@ def test_repeated_changes_send_no_rows_to_views(tmp_path: Path) -> None:
         (summary,) = advance_store(LocalRunner(), meta)
         sent = {name: counts.rows_out for name, counts in summary.rows.items()}
         assert sent["customers"] == (1 if name == "b" else 0)
+
+
+def test_a_changed_key_with_a_row_needs_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, get_rows = Counter[str](), StateTable.get_rows
+
+    def get_counted(self: StateTable, keys: pa.Table) -> FoundRows:
+        read[self.name] += keys.num_rows
+        return get_rows(self, keys)
+
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(tmp_path / "in"))
+    write(tmp_path / "in/a.parquet", [(k, 1, k, "a") for k in range(50)])
+    advance_store(LocalRunner(), meta)
+    monkeypatch.setattr(StateTable, "get_rows", get_counted)
+    write(tmp_path / "in/b.parquet", [(k, 1, k + k % 2, "a") for k in range(40, 55)])
+    advance_store(LocalRunner(), meta)
+    assert read == {"rows": 15, "deleted": 5}
+
+
+def test_readers_of_changes_get_no_row_whose_position_alone_changed(tmp_path: Path) -> None:
+    meta, records = new_store(tmp_path / "store"), [(k, 1, k, "a") for k in range(9)]
+    append(meta, customers(tmp_path / "in"))
+    write(tmp_path / "in/a.parquet", records)
+    advance_store(LocalRunner(), meta)
+    before = meta.read_latest()
+    write(tmp_path / "in/b.parquet", [*records[:5], (5, 1, 0, "b")])
+    advance_store(LocalRunner(), meta)
+    after = meta.read_latest()
+    (source,) = after.catalog.live_relations()
+    changes = keyed_changes_between(meta.objects, after, source, before.epoch, after.epoch)
+    assert changes.written.keys.to_pylist() == [{"k0": 5}] == changes.removed.to_pylist()
+    assert changes.written.rows.column_names == [column.name for column in source.columns]
+
+
+def test_an_undo_counts_the_rows_that_readers_see_changed(tmp_path: Path) -> None:
+    meta, records = new_store(tmp_path / "store"), [(k, 1, k, "a") for k in range(9)]
+    append(meta, customers(tmp_path / "in"))
+    write(tmp_path / "in/a.parquet", records)
+    advance_store(LocalRunner(), meta)
+    before = meta.read_latest().epoch
+    write(tmp_path / "in/b.parquet", [*records[:5], (5, 1, 0, "b"), (9, 1, 0, "b")])
+    advance_store(LocalRunner(), meta)
+    summary = run_epoch(LocalRunner(), meta, inject_undo(meta, before, keeps_input=False, run={}))
+    assert summary.rows["customers"] == RowCounts(0, 3, -1)  # the old and the new row of key 5, and key 9
+    assert rows(meta, "customers") == records
 
 
 def test_a_key_that_was_not_deleted_costs_no_entry_of_deleted_keys(tmp_path: Path) -> None:
