@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from tussock.jobs.importing.errors import ProjectError
 
 if TYPE_CHECKING:
-    from sqlglot.expressions import Expression
+    from sqlglot.errors import ErrorLevel
+    from sqlglot.expressions import Expr, Expression
+    from sqlglot.generator import Generator
 
 
 def require_dialect(dialect: str) -> None:
@@ -24,10 +26,9 @@ def translate_sql(sql: str, dialect: str) -> tuple[str, str]:
 
     try:
         trees = sqlglot.parse(sql, read=dialect)
+        generator = _generator(pretty=True, unsupported_level=ErrorLevel.RAISE)
         translated = [
-            tree.transform(_explode_series)
-            .transform(_exclude_end)
-            .sql("spark", pretty=True, unsupported_level=ErrorLevel.RAISE)
+            generator.generate(tree.transform(_explode_series).transform(_exclude_end).transform(_qualify_first))
             for tree in trees
             if tree is not None
         ]
@@ -37,6 +38,37 @@ def translate_sql(sql: str, dialect: str) -> tuple[str, str]:
     if len(translated) != 1:
         return "", f"it has {len(translated)} statements, and a model is one SELECT"
     return translated[0], ""
+
+
+def _generator(*, pretty: bool, unsupported_level: "ErrorLevel") -> "Generator":
+    """The writer of Spark's SQL, which keeps QUALIFY beside `*`: the number in sqlglot's subquery would be a column."""
+    from sqlglot import exp, transforms
+    from sqlglot.dialects.spark import Spark
+
+    def without_qualify(select: "Expr") -> "Expr":
+        return select if select.is_star else transforms.eliminate_qualify(select)
+
+    select = transforms.preprocess([without_qualify, transforms.unnest_to_explode, transforms.any_to_exists])
+    own = {"TRANSFORMS": {**Spark.Generator.TRANSFORMS, exp.Select: select}}
+    generator: Generator = type("KeepingQualify", (Spark.Generator,), own)(
+        dialect="spark", pretty=pretty, unsupported_level=unsupported_level
+    )
+    return generator
+
+
+def _qualify_first(node: "Expression") -> "Expression":
+    """SELECT DISTINCT ON (key) … ORDER BY key, at: the first row of each key, by QUALIFY."""
+    from sqlglot import exp
+
+    distinct = node.args.get("distinct") if isinstance(node, exp.Select) else None
+    if distinct is None or (on := distinct.args.get("on")) is None:
+        return node
+    keys = on.expressions if isinstance(on, exp.Tuple) else [on]
+    order = node.args.get("order") or exp.Order(expressions=[key.copy() for key in keys])
+    number = exp.Window(this=exp.RowNumber(), partition_by=[key.copy() for key in keys], order=order.copy())
+    node.set("distinct", None)
+    node.set("qualify", exp.Qualify(this=exp.EQ(this=number, expression=exp.Literal.number(1))))
+    return node
 
 
 def _explode_series(node: "Expression") -> "Expression":

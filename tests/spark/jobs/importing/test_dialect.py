@@ -24,3 +24,26 @@ def test_series_have_the_rows_of_duckdb(sql: str, spark: SparkSession) -> None:
     translated, refusal = translate_sql(sql, "duckdb")
     assert refusal == ""
     assert sorted(map(tuple, spark.sql(translated).collect())) == sorted(duckdb.sql(sql).fetchall())
+
+
+ROWS = "(VALUES (1, 'a', 3), (1, 'b', 2), (2, 'c', 5)) AS t(k, v, n)"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT *, row_number() OVER (PARTITION BY k ORDER BY n) AS r FROM {ROWS} QUALIFY r = 1",
+        f"SELECT * FROM {ROWS} QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1",
+        f"SELECT k, n + 1 AS m FROM {ROWS} WHERE v <> 'b' QUALIFY sum(n) OVER (PARTITION BY k) > 3",
+        f"SELECT DISTINCT ON (k) * FROM {ROWS} ORDER BY k, n",
+        f"SELECT DISTINCT ON (k) v FROM {ROWS} ORDER BY k, n DESC NULLS LAST",
+        f"SELECT DISTINCT k FROM {ROWS}",
+    ],
+)
+def test_first_rows_have_the_columns_and_rows_of_duckdb(sql: str, spark: SparkSession) -> None:
+    translated, refusal = translate_sql(sql, "duckdb")
+    assert refusal == ""
+    rows, expected = spark.sql(translated), duckdb.sql(sql)
+    assert expected is not None
+    assert rows.columns == expected.columns
+    assert sorted(map(tuple, rows.collect())) == sorted(expected.fetchall())
