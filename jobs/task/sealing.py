@@ -95,8 +95,14 @@ class SealedParts:
     _waiting_bytes: Counter[int] = field(default_factory=Counter)
 
     def seal_tables(self, tables: Sequence[StateTable]) -> None:
-        """Seal the tables with many changes, and upload those with enough for an SST."""
+        """Seal the tables with many changes, and upload those with enough for an SST.
+
+        If there are such tables, no table remembers what it read: it would remember the keys of the whole epoch.
+        """
+        if not any(table.written_rows >= SEALED_ROWS for table in tables):
+            return
         for table in tables:
+            table.forget_rows()
             if table.written_rows >= SEALED_ROWS and (sealed := table.seal_part()) is not None:
                 self._add_part(sealed)
 

@@ -254,11 +254,14 @@ class StateTable:
     def seal_part(self) -> SealedBatch | None:
         """Return the changes so far, sorted by key, and empty the MemTable, so that it does not grow further.
 
-        Requires: nothing reads or writes the changed keys again in this epoch. The table's rows are not remembered for
-        the next epoch.
+        Requires: nothing reads or writes the changed keys again in this epoch, and the table has forgotten its rows.
         """
-        self._remembered = None
+        assert self._remembered is None
         return self._sealed_batch(self._mem.take_all())
+
+    def forget_rows(self) -> None:
+        """Remember no rows of this epoch for the next one."""
+        self._remembered = None
 
     def sealed_so_far(self) -> SealedBatch | None:
         """Return what `seal_changes` would return, and keep the changes, so that further ones can follow."""
