@@ -19,6 +19,8 @@ at the committed one. Publishing replaces tag and runs in one assignment; an att
 Merging and sharing runs takes a tenth of a large epoch. In `defer_publications()` a background thread does this work:
 it starts when the task ends and runs while the driver commits. Opening rows waits for it.
 
+The rows of a first load are not kept, because the next epochs need few of them.
+
 Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. An eviction
 takes the less recently used half of the keys of a unit's oldest run, because no older row can reappear there. So it
 costs O(evicted).
@@ -49,6 +51,7 @@ from tussock.statestore.table.shared_runs import SharedRuns, Sign
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
 ALL_UNITS = -1  # in place of a unit's number, if one unit has all vnodes
+LOADED_BYTES = 32 << 20  # the rows of a table's first epoch are kept if they take less
 _KEPT = 7 / 8  # of the capacity after an eviction, so that not every epoch has to evict
 
 Load = Callable[[pa.BinaryArray], FoundRows]
@@ -324,10 +327,16 @@ class UnitRows:
         Call once, at the end.
 
         Does nothing if the table has no known rows and was not read by key, because rows that are only written or
-        scanned are not kept.
+        scanned are not kept, or if this was its first load: a search among millions of rows of which the next epochs
+        need few costs more than their blocks.
         """
-        if self.runs or self._loaded:
+        if self.runs or (self._loaded and not self._is_load(changes)):
             self.cache.run_or_defer(partial(self._publish_rows, changes))
+
+    def _is_load(self, changes: MemRun) -> bool:
+        """Whether the epoch read and wrote so many rows that the next ones need few of them."""
+        nbytes: int = sum(run.keys.nbytes + run.rows.nbytes for run in (changes, *self._loaded))
+        return nbytes > LOADED_BYTES
 
     def publish_idle(self) -> None:
         """`publish_rows` for an epoch that neither read nor wrote the table: its known rows stay valid."""

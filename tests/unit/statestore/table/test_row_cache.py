@@ -332,6 +332,22 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
     assert cache.nbytes == 0
 
 
+def test_a_load_of_many_rows_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for most, is_kept in ((1_000_000, True), (10_000, False)):
+        monkeypatch.setattr(row_cache, "LOADED_BYTES", most)
+        cache, store = RowCache(), DictStore()
+        table = open_pairs(cache, store, 0, 1)
+        rows_read(table, PAIRS, list(range(3000)))
+        table.insert_rows(rows_table(PAIRS, [(k, "x", 0.0) for k in range(3000)]))
+        store.ingest(table.seal_changes(), 1)
+        assert (cache.nbytes > 0) == is_kept
+        for epoch in (2, 3):  # small epochs are
+            table = open_pairs(cache, store, epoch - 1, epoch)
+            assert rows_read(table, PAIRS, [5, 6]) == [(5, "x", 0.0), (6, "x", 0.0)]
+            store.ingest(table.seal_changes(), epoch)
+        assert cache.counts.hits == (4 if is_kept else 2)
+
+
 def test_an_eviction_after_a_load_copies_no_more_than_it_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
