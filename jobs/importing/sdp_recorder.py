@@ -112,7 +112,9 @@ class Recorder:
     changes: list[RecordedChanges] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     settings: list[tuple[str, str, ProjectPlace]] = field(default_factory=list)  # `spark_conf` of datasets and flows
-    _waiting: list[tuple[str, DatasetKind, Any, QueryFunction, Mapping[str, Any]]] = field(default_factory=list)
+    _waiting: list[tuple[str, DatasetKind, Any, ProjectPlace, QueryFunction, Mapping[str, Any]]] = field(
+        default_factory=list
+    )
 
     def run_file(self, path: Path, variables: Mapping[str, object]) -> None:
         """Run one file. `variables`: its globals, such as `spark`.
@@ -169,7 +171,8 @@ class Recorder:
 
         def record(decorated: Any) -> Any:
             name = str(options.get("name") or decorated.__name__)
-            self._waiting.append((name, kind, decorated, to_query(decorated), options))
+            # An object without code has the place of this call.
+            self._waiting.append((name, kind, decorated, self._place_of(decorated), to_query(decorated), options))
             return decorated
 
         if isinstance(function, str):  # the first argument is the name
@@ -178,8 +181,7 @@ class Recorder:
 
     def _settle_datasets(self) -> None:
         """Record the decorated functions once all decorators of their file have run."""
-        for name, kind, function, query, options in self._waiting:
-            place = self._place_of(function)
+        for name, kind, function, place, query, options in self._waiting:
             expectations = (*_expectations_of(options), *getattr(function, _EXPECTATIONS, ()))
             words = _words_of(name, kind, place, expectations, options)
             self._note_settings(options, place)

@@ -95,4 +95,4 @@ dp.materialized_view(Rows(), name="rows")
 """
     recorder = record(tmp_path, text)
     assert [one.query.function() for one in recorder.datasets if one.query is not None] == ["oslo", "rows"]
-    assert [str(one.file) for one in recorder.datasets] == ["a.py:7", "a.py"]
+    assert [str(one.file) for one in recorder.datasets] == ["a.py:7", "a.py:10"]
