@@ -96,7 +96,8 @@ class _RunSearch:
 
     def __init__(self, searches: Sequence[FilterSearch]) -> None:
         self.searches = searches
-        self.first = self._chosen = [search.count_keys()[0] for search in searches]
+        self._counted = [search.count_keys() for search in searches]
+        self.first = self._chosen = [numbers for numbers, _ in self._counted]
         self._is_sample = False
         if searches[0].once or self._is_large():
             self.first = self._chosen = self._worth_reading(1.0)
@@ -134,7 +135,7 @@ class _RunSearch:
 
     def _worth_reading(self, absent: float) -> list[Positions]:
         """Per section, the partitions that are worth reading if this share of the keys is absent."""
-        return [search.worth_reading(*search.count_keys(), absent) for search in self.searches]
+        return [search.worth_reading(*some, absent) for search, some in zip(self.searches, self._counted, strict=True)]
 
 
 def admit_keys(source: BufferedSource, searches: Sequence[FilterSearch], hashes: KeyHashes) -> list[Mask]:

@@ -19,7 +19,7 @@ at the committed one. Publishing replaces tag and runs in one assignment; an att
 Merging and sharing runs takes a tenth of a large epoch. In `defer_publications()` a background thread does this work:
 it starts when the task ends and runs while the driver commits. Opening rows waits for it.
 
-The rows of a first load are not kept, because the next epochs need few of them.
+The rows of a large first load are not kept, because the next epochs need few of them.
 
 Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. An eviction
 takes the less recently used half of the keys of a unit's oldest run, because no older row can reappear there. So it
