@@ -11,7 +11,7 @@ A dataset is resolved when another one first reads it, so the order of the files
     streaming table        CREATE MATERIALIZED VIEW over the rows of all its flows
     temporary view         CREATE VIEW
     AUTO CDC               CREATE FLOW … AS AUTO CDC INTO target
-    expectation            DROP ROW: a condition of the view. Otherwise an assertion
+    expectation            DROP ROW: a condition of the view. Otherwise an assertion, also of the dropped rows
     a table of a catalog   a source at the place of `--source name=path`, or refused with that remedy
 
 Names of the project's catalog and schema (`catalog` and `database` of spark-pipeline.yml) belong to the default schema
@@ -136,7 +136,7 @@ class _Flow:
 
 @dataclass(slots=True)
 class _Dataset:
-    """A dataset with its flows. `model`: its statement, once it was resolved."""
+    """A dataset with its flows."""
 
     name: str
     words: DatasetWords
@@ -145,6 +145,7 @@ class _Dataset:
     flows: list[_Flow] = field(default_factory=list)
     changes: list[tuple[ChangesWords, _Scope, ProjectPlace]] = field(default_factory=list)
     begun: bool = False
+    dropped: str = ""  # FROM and WHERE of the rows that its expectations drop, once it was resolved
 
 
 def read_sdp_project(
@@ -538,7 +539,7 @@ class _Reading:
             refusal=refusal,
         )
         self._models[dataset.name] = self._without_clock(model) if self._leaves_clocks_out else model
-        self._add_assertions(dataset)
+        self._add_assertions(dataset, reads)
 
     def _is_stream(self, dataset: _Dataset) -> bool:
         """Whether a stream fills a resolved dataset. `@dlt.table` is for queries without a stream too."""
@@ -573,9 +574,9 @@ class _Reading:
         columns = "" if words.columns is None else f" ({', '.join(map(quote_name, words.columns))})"
         if drops:
             conditions = " AND ".join(map(enclose_condition, drops))
-            alias = quote_name(split_name(name)[1])
-            select = f"SELECT * FROM (\n{select}\n) AS {alias}{columns}\nWHERE {conditions}"
-            columns = ""
+            rows = f"FROM (\n{select}\n) AS {quote_name(split_name(name)[1])}{columns}"
+            select, columns = f"SELECT * {rows}\nWHERE {conditions}", ""
+            dataset.dropped = f"{rows}\nWHERE NOT coalesce({conditions}, false)"
         kind = "VIEW" if words.kind is DatasetKind.TEMPORARY_VIEW else "MATERIALIZED VIEW"
         return f"CREATE {kind} {relation_text(name)}{columns} AS\n{select}"
 
@@ -693,24 +694,39 @@ class _Reading:
             notes.append("INSERT INTO ONCE: the view also follows later rows of that query")
         return notes
 
-    def _add_assertions(self, dataset: _Dataset) -> None:
+    def _add_assertions(self, dataset: _Dataset, reads: tuple[str, ...]) -> None:
+        """Add the expectations of a resolved dataset that are no condition of its view."""
+        columns = "*"
+        if dataset.dropped and self._lost.get(dataset.name):
+            columns = ", ".join(map(quote_name, self._binding.frame_of(dataset.name).columns))
         for expectation in dataset.words.expectations:
             if expectation.violation is not Violation.DROP:
-                self._assertions.append(self._assertion_of(dataset, expectation))
+                self._assertions.append(self._assertion_of(dataset, expectation, columns, reads))
 
-    def _assertion_of(self, dataset: _Dataset, expectation: Expectation) -> ProjectTest:
+    def _assertion_of(
+        self, dataset: _Dataset, expectation: Expectation, columns: str, reads: tuple[str, ...]
+    ) -> ProjectTest:
+        """The rows that violate an expectation.
+
+        Each expectation judges all rows of the query, also those that another expectation drops. A SELECT of the
+        dataset and of its dropped rows has each of them once.
+        """
         fails = expectation.violation is Violation.FAIL
         condition, refusal = expectation.condition, ""
         try:
             condition = _with_settings(condition, dataset.scope)
         except RefusedDatasetError as err:
             refusal = str(err)
+        violates = f"NOT coalesce({enclose_condition(condition)}, false)"
+        select = f"SELECT * FROM {relation_text(dataset.name)} WHERE {violates}"
+        if dataset.dropped:
+            select += f"\nUNION ALL\nSELECT {columns} {dataset.dropped}\n  AND {violates}"
         assertion = ProjectTest(
             f"{dataset.name}_{expectation.name}",
             "expectation",
             dataset.place,
-            f"SELECT * FROM {relation_text(dataset.name)} WHERE NOT coalesce({enclose_condition(condition)}, false)",
-            (dataset.name,),
+            select,
+            (dataset.name, *reads) if dataset.dropped else (dataset.name,),
             Severity.ERROR if fails else Severity.WARNING,
             refusal=refusal,
         )

@@ -342,6 +342,43 @@ def test_each_part_of_a_project_is_taken_or_has_a_reason(spark: SparkSession, tm
         assert not session.verify().different
 
 
+TWO_EXPECTATIONS = f"""
+CREATE STREAMING TABLE paid (number, buyer, price, day,
+  CONSTRAINT positive EXPECT (paid.price > 0) ON VIOLATION DROP ROW,
+  CONSTRAINT known EXPECT (buyer IS NOT NULL) ON VIOLATION FAIL UPDATE,
+  CONSTRAINT small EXPECT (price BETWEEN 0 AND 10)
+) AS SELECT id, customer, amount, current_date()
+FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
+CREATE TEMPORARY VIEW later (
+  CONSTRAINT large EXPECT (amount > 100) ON VIOLATION DROP ROW, CONSTRAINT in_time EXPECT (at < '2026-01-03')
+) AS SELECT at, amount, now() AS seen FROM STREAM read_files('data/orders', format => 'json', schema => '{ROWS}');
+CREATE MATERIALIZED VIEW latest (
+  CONSTRAINT last EXPECT (number = 1) ON VIOLATION DROP ROW, CONSTRAINT alone EXPECT (n = 1)
+) AS SELECT number, count(*) AS n, max(current_timestamp()) AS at FROM paid GROUP BY number;
+"""
+
+
+def test_an_expectation_judges_rows_that_another_one_drops(spark: SparkSession, tmp_path: Path) -> None:
+    spec = write_project(tmp_path / "shop", a_sql=TWO_EXPECTATIONS)
+    with opened_binding(lambda: spark) as binding:
+        project = read_sdp_project(read_spec(spec), "shop", {}, binding, leave_out_clock=True)
+    report = import_project(project, tmp_path / "pipelines", "tussock import sdp x", judge_project)
+    assert not report.refused, report.refused
+    with running(project, report, tmp_path / "store", spark) as session:
+        assert sorted(session.read("paid")["number"].to_pylist()) == [1, 1, 2, 2]
+
+        def wrong_rows(name: str, column: str) -> list[object]:
+            text = (report.folder / "quality" / f"{name}.sql").read_text(encoding="utf-8")
+            session.execute(f"CREATE MATERIALIZED VIEW wrong_{name} AS {text}")
+            session.flush()
+            return sorted(session.read(f"wrong_{name}")[column].to_pylist())
+
+        assert wrong_rows("paid_known", "number") == [3], "a row that DROP ROW removes fails the update too"
+        assert wrong_rows("paid_small", "number") == [1, 1, 3]
+        assert wrong_rows("later_in_time", "amount") == [12.5]
+        assert wrong_rows("latest_alone", "number") == [1, 2]
+
+
 OUTSIDE = f"""
 from pyspark import pipelines as dp
 
