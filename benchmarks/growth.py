@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from benchmarks.cpu import cpu_seconds_between, tree_usage
 from tussock import Session
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_round, run_here
 from tussock.jobs.upkeep.vacuum import clean_store

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.jobs.driver.embedded import append, new_store, open_store
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.listing import list_files

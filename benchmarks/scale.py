@@ -40,7 +40,7 @@ from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
 from tussock.jobs.barriers.leaves import taken_batches
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Statement
 from tussock.jobs.upkeep.compaction import due_picks

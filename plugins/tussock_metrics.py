@@ -86,8 +86,8 @@ def send_unreadable(pipeline: str, err: Exception) -> None:
     with _failing_nothing(pipeline):
         if not sends_metrics():
             return
-        from tussock.jobs.facts.health import trouble_of_unopened
         from tussock.jobs.facts.metrics import health_metrics
+        from tussock.jobs.facts.unopened import trouble_of_unopened
 
         send_metrics(pipeline, health_metrics((trouble_of_unopened(err, None),)))
 

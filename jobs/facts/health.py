@@ -4,35 +4,25 @@
 show its result; docs/operations.md lists the conditions (tests/airflow/pages/test_health.py causes each one).
 """
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Literal
 
 import msgspec
 
-from tussock.jobs.facts.barrier import BarrierFacts
-from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.moment import age_text, epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
 from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.store import StoreFacts
+from tussock.jobs.facts.trouble import Trouble, TroubleKind
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
-from tussock.jobs.settings.environments import UnknownEnvironmentError
-from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.publishing import PublishSettings
-from tussock.jobs.settings.redaction import without_secrets
-from tussock.jobs.settings.row_values import without_values
-from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
-from tussock.statestore.errors import TussockError
-from tussock.statestore.meta.errors import BranchGoneError, NotInitialisedError
 
 # An epoch is stuck if it is open for longer than this and than STUCK_TIMES the longest recent epoch.
 STUCK = timedelta(minutes=15)
@@ -40,244 +30,54 @@ STUCK_TIMES = 10
 _NAMED = 5  # views listed in one trouble
 
 
-class TroubleKind(StrEnum):
-    """The conditions that the health consists of. The values are names of metrics."""
-
-    DEFINITION = "definition"  # pipeline.toml cannot be loaded
-    STORE_UNREADABLE = "store_unreadable"
-    STORE_MISSING = "store_missing"
-    STORE_EMPTY = "store_empty"  # no statement was ever given
-    STORE_COPIED = "store_copied"
-    RUN_FAILED = "run_failed"
-    RUN_INCOMPLETE = "run_incomplete"  # it left something undone that no other trouble shows any more
-    RUN_INTERRUPTED = "run_interrupted"
-    RUN_OVERDUE = "run_overdue"
-    EPOCH_STUCK = "epoch_stuck"
-    EPOCH_REFUSED = "epoch_refused"  # suites failed, so it is not published
-    EPOCH_UNPUBLISHED = "epoch_unpublished"
-    SOURCE_HELD = "source_held"
-    SOURCE_UNLISTED = "source_unlisted"
-    REJECTS = "rejects"
-    FILES_MISSING = "files_missing"  # an interval has brought fewer files than pipeline.toml expects, or more
-    FILES_LATE = "files_late"  # they arrived after the run of their interval, so that no scheduled run takes them
-    VIEW_PAUSED = "view_paused"
-    VIEW_HELD_BACK = "view_held_back"
-    SUITE_FAILED = "suite_failed"
-    SUITE_WARNS = "suite_warns"
-    ASSERTION_WARNS = "assertion_warns"
-    UNCHECKED = "unchecked"  # an epoch was published without its checks
-    VIEW_STALE = "view_stale"
-    VIEW_UNKNOWN = "view_unknown"  # of [freshness]
-    VIEW_DIFFERENT = "view_different"  # from Spark's result
-    TABLES = "tables"  # of [publish]
-    COMPACTION_DUE = "compaction_due"
-    VERIFIED = "verified"
-
-
-_QUIET = frozenset({TroubleKind.COMPACTION_DUE, TroubleKind.VERIFIED})
-"""Conditions that need no attention: a healthy pipeline may have them."""
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """Something that an operator should act on or, if not `wrong`, know about."""
-
-    kind: TroubleKind
-    about: str  # `source weather`, `view delays`, `epoch`
-    what: str
-    do: str  # the next step
-    wrong: bool = True  # readers miss something, or will
-    since: datetime | None = None
-    views: tuple[str, ...] = ()  # the views that it concerns, if `about` is not the name of one
-
-
-_WITH_REASON = frozenset(
-    {
-        TroubleKind.RUN_FAILED,
-        TroubleKind.RUN_INCOMPLETE,
-        TroubleKind.EPOCH_REFUSED,
-        TroubleKind.SOURCE_HELD,
-        TroubleKind.SOURCE_UNLISTED,
-        TroubleKind.VIEW_PAUSED,
-        TroubleKind.VIEW_HELD_BACK,
-        TroubleKind.SUITE_FAILED,
-        TroubleKind.SUITE_WARNS,
-        TroubleKind.ASSERTION_WARNS,
-    }
-)
-"""Their texts contain errors or findings, which may quote rows."""
-
-
-def without_row_values(trouble: Trouble) -> Trouble:
-    """Return a trouble for people who may not see rows."""
-    if trouble.kind not in _WITH_REASON:
-        return trouble
-    return msgspec.structs.replace(trouble, what=without_values(trouble.what), do=without_values(trouble.do))
-
-
-class HealthVerdict(StrEnum):
-    """The health in one word."""
-
-    HEALTHY = "healthy"
-    ATTENTION = "needs attention"  # nothing is missing for readers, but a person should look, for example at rejects
-    WRONG = "wrong"
-
-
-def health_verdict(troubles: Sequence[Trouble]) -> HealthVerdict:
-    """Return the health in one word."""
-    if any(trouble.wrong for trouble in troubles):
-        return HealthVerdict.WRONG
-    return HealthVerdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in troubles) else HealthVerdict.HEALTHY
-
-
 class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that decide the health, all of one version. As in `tussock.jobs.facts.status.Status`."""
+    """The facts that decide the health: the status, and facts of the same version that it does not show."""
 
-    pipeline: str
-    environment: str
-    branch: str = ""  # of the store; empty: the store itself
-    now: datetime
-    committed: int
+    status: Status  # still without its troubles
+    committed: int  # epoch; 0: none
     published: int
-    run: RunFacts | None
     overdue: datetime | None  # as tussock.jobs.facts.runs.overdue_run
-    opened: BarrierFacts | None
-    sources: Sequence[SourceFacts]
-    views: Sequence[ViewFacts]
-    epochs: Sequence[EpochFacts]
-    shape: StoreFacts
     freshness: Mapping[str, int]
     publish: Sequence[PublishSettings]
-    tables: Sequence[PublishedFacts]
-    copy: CopyFacts | None
-    verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the quality check's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
-    statements: int = 0  # they wait in the log
     is_empty: bool = False  # no epoch is committed or open, and no statement waits
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
-
-    @property
-    def pipeline_argument(self) -> str:
-        """The pipeline as an argument of a command."""
-        return in_commands(self.pipeline or "PIPELINE", self.environment, self.branch)
-
-    @property
-    def pipeline_option(self) -> str:
-        """The pipeline as an option of a command."""
-        return f" --pipeline {self.pipeline_argument}" if self.pipeline else ""
 
 
 def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
     """Return the troubles of a pipeline whose store can be read, wrong ones first."""
+    status, pipeline = facts.status, facts.status.pipeline_argument
     unpublished = facts.committed if facts.published < facts.committed else None
     listed = [
-        *_of_runs(facts),
+        *_of_runs(status, facts.overdue),
         *_of_empty(facts),
-        *_of_copy(facts.copy, facts.publish),
-        *(t for one in facts.tables for t in _of_tables(one, facts.copy, facts.published, facts.pipeline_argument)),
-        *_of_sources(facts.sources),
-        *_of_views(facts.views, unpublished, facts.pipeline_argument),
-        *_of_freshness(facts),
-        *_of_epochs(facts),
-        *_of_arrival(facts),
-        *_of_late_files(facts.sources),
+        *_of_copy(status.copy, facts.publish),
+        *(t for one in status.tables for t in _of_tables(one, status.copy, facts.published, pipeline)),
+        *_of_sources(status.sources),
+        *_of_views(status.views, unpublished, pipeline),
+        *_of_freshness(status, facts.freshness),
+        *_of_epochs(status),
+        *_of_arrival(facts.missing),
+        *_of_late_files(status.sources),
         *_of_publishing(facts),
         *_of_checks(facts),
-        *(() if facts.branch else _of_shape(facts.shape)),  # compaction would copy the parent's rows into the branch
-        *_of_verified(facts.verified),
+        *(_of_shape(status.shape) if status.branch is None else ()),  # a branch would get copies of the parent's rows
+        *_of_verified(status.verified),
         *_of_followers(facts),
     ]
     if not any(trouble.wrong for trouble in listed):
-        listed += _of_incomplete(facts)
+        listed += _of_incomplete(status)
     return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
 
 
-def _broken_definition(err: TussockError) -> Trouble:
-    """Return the trouble of a pipeline whose pipeline.toml cannot be loaded: it has no DAGs, so nothing runs."""
-    do = "Correct the file. Until then the pipeline has no DAGs; its store and all other pipelines are unaffected."
-    return Trouble(TroubleKind.DEFINITION, "pipeline.toml", without_secrets(f"cannot be loaded: {err}"), do)
-
-
-def _unreadable_store(err: Exception, store: str) -> Trouble:
-    """Return the trouble of a store that this process cannot read."""
-    do = (
-        "The state of the pipeline is unknown. Check the address, the network, and this process's credentials. If the "
-        f"store is damaged, `tussock scrub --store {shlex.quote(store)}` lists the damaged objects."
-    )
-    what = without_secrets(f"cannot be read: {type(err).__name__}: {err}")
-    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", what, do)
-
-
-def _missing_store(pipeline: Pipeline) -> Trouble:
-    """Return the note of a pipeline without a store: nothing here shows whether it ever had one."""
-    if pipeline.branch:
-        do = "If the store of its parent exists, the next command or run of the environment begins the branch."
-        return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist", do, wrong=False)
-    do = (
-        f"For a new pipeline, `tussock apply {pipeline.argument}` or its deploy DAG creates it. Otherwise correct "
-        "`store` in pipeline.toml, or bring its objects back: an apply would process all input again."
-    )
-    return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist", do, wrong=False)
-
-
-def _trouble_of_vanished(missing: Trouble, run: str, ended: datetime | None) -> Trouble:
-    """Return the trouble of a store that does not exist, but did when a run succeeded."""
-    what = f"does not exist any more: run {run} succeeded with it"
-    do = (
-        "Correct `store` in pipeline.toml if it names another place now. Otherwise bring the objects back, for example "
-        "older versions of them in the bucket. An apply would create an empty store and process all input again."
-    )
-    return msgspec.structs.replace(missing, what=what, do=do, wrong=True, since=ended)
-
-
-def trouble_of_unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trouble:
-    """Return the only known trouble of a pipeline whose definition or store cannot be read.
-
-    `store`: its address if the pipeline is unknown.
-    """
-    match err:
-        case PipelineError() | UnknownEnvironmentError():
-            return _broken_definition(err)
-        case NotInitialisedError() | BranchGoneError() if pipeline is not None:
-            return _missing_store(pipeline)
-        case _:
-            return _unreadable_store(err, store if pipeline is None else pipeline.store)
-
-
-def with_scheduler(
-    troubles: tuple[Trouble, ...], run: str, state: str, since: datetime | None, last: RunFacts | None
-) -> tuple[Trouble, ...]:
-    """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
-
-    A failed run is added if `troubles` and `last` do not show why. An incomplete run is not: the troubles show it.
-
-    Args:
-        troubles: the result of `find_troubles` or `trouble_of_unopened`.
-        run, state, since: the run's name, its state in Airflow, and its end.
-        last: the last run in the store; None: there is none, or the store cannot be read.
-    """
-    if state == "success":
-        return tuple(
-            _trouble_of_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in troubles
-        )
-    if state != "failed" or any(trouble.wrong for trouble in troubles):
-        return troubles
-    if last is not None and last.state in (RunState.SUCCEEDED, RunState.COMMITTED, RunState.INCOMPLETE):
-        is_it = last.run.get("run") == run
-        took_all = last.what == "epoch" and last.interval is None  # also the input of the failed run
-        if (last.state is RunState.INCOMPLETE) if is_it else (took_all and since is not None and last.at > since):
-            return troubles
-    do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
-    return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *troubles)
-
-
-def _of_runs(facts: HealthFacts) -> Iterator[Trouble]:
-    run = facts.run
-    if run is not None and not _is_past(run, facts.committed):
-        barrier = f"`tussock barrier show{facts.pipeline_option}`"
+def _of_runs(status: Status, overdue: datetime | None) -> Iterator[Trouble]:
+    run = status.run
+    if run is not None and not _is_past(run, status.committed):
+        barrier = f"`tussock barrier show{status.pipeline_option}`"
         if run.state is RunState.FAILED:
             waits = f"The next run continues with the same input; {barrier} lists it."
-            again = "Run it again: its input is not lost." if facts.opened is None else waits
+            again = "Run it again: its input is not lost." if status.open is None else waits
             do = f"Correct the cause. {again}"
             yield Trouble(
                 TroubleKind.RUN_FAILED, f"run {run.name}", f"failed ({run.what}): {run.error}", do, since=run.at
@@ -286,36 +86,36 @@ def _of_runs(facts: HealthFacts) -> Iterator[Trouble]:
             what = f"was interrupted ({run.what}): its process gave its last sign at {run.at:%Y-%m-%d %H:%M:%S}"
             do = (
                 f"Process {run.writer} was probably killed; check its host's memory. Its input is not lost: the next "
-                f"run continues with it{'' if facts.opened is None else f', and {barrier} lists it'}."
+                f"run continues with it{'' if status.open is None else f', and {barrier} lists it'}."
             )
             yield Trouble(TroubleKind.RUN_INTERRUPTED, f"run {run.name}", what, do, since=run.at)
-    if facts.overdue is not None:
-        what = f"is overdue: the run of {facts.overdue:%Y-%m-%d %H:%M} UTC has not begun"
+    if overdue is not None:
+        what = f"is overdue: the run of {overdue:%Y-%m-%d %H:%M} UTC has not begun"
         do = "Check that Airflow's scheduler runs, and that the pipeline's epoch DAG is neither paused nor in error."
-        yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=facts.overdue)
+        yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=overdue)
 
 
 def _of_empty(facts: HealthFacts) -> Iterator[Trouble]:
     if facts.is_empty:
-        fills = f"`tussock apply {facts.pipeline_argument}` queues the statements of the pipeline's SQL files"
+        fills = f"`tussock apply {facts.status.pipeline_argument}` queues the statements of the pipeline's SQL files"
         failed = "If an apply has failed, its message has the reason."
-        do = f"{fills}. {failed}" if facts.pipeline else "Give it statements."
+        do = f"{fills}. {failed}" if facts.status.pipeline else "Give it statements."
         yield Trouble(TroubleKind.STORE_EMPTY, "store", "is empty: no statement was ever given", do, wrong=False)
 
 
-def _of_incomplete(facts: HealthFacts) -> Iterator[Trouble]:
+def _of_incomplete(status: Status) -> Iterator[Trouble]:
     """Yield that the last run is red, if nothing is wrong any more that would show why."""
-    run = facts.run
-    if run is not None and run.state is RunState.INCOMPLETE and not _is_past(run, facts.committed):
+    run = status.run
+    if run is not None and run.state is RunState.INCOMPLETE and not _is_past(run, status.committed):
         left = "\n".join(left.splitlines()[0] for left in run.undone if left)
         do = "If this is still to be done, do it and clear the run. Otherwise the next run ends this note."
         what = f"ended, and left something undone:\n{left}"
         yield Trouble(TroubleKind.RUN_INCOMPLETE, f"run {run.name}", what, do, wrong=False, since=run.at)
 
 
-def _is_past(run: RunFacts, committed: int) -> bool:
+def _is_past(run: RunFacts, committed: datetime | None) -> bool:
     """Whether an epoch began after the end of a run, so that its outcome no longer matters."""
-    return bool(committed) and epoch_moment(committed) > run.at
+    return committed is not None and committed > run.at
 
 
 def _of_copy(copy: CopyFacts | None, publish: Sequence[PublishSettings]) -> Iterator[Trouble]:
@@ -427,11 +227,11 @@ def _of_followers(facts: HealthFacts) -> Iterator[Trouble]:
 
     It follows the troubles of its causes, which have the remedies.
     """
-    held_back = [view for view in facts.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
+    held_back = [view for view in facts.status.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
     if not held_back:
         return
     names = tuple(view.view for view in held_back)
-    kinds = {view.view: f"{view.kind} {view.view}" for view in facts.views}
+    kinds = {view.view: f"{view.kind} {view.view}" for view in facts.status.views}
     reached = set(names).union(*(facts.inputs.get(name, ()) for name in names))
     failed = [one for one in (() if facts.record is None else facts.record.views) if one.failures]
     causes = [
@@ -458,16 +258,16 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _of_freshness(facts: HealthFacts) -> Iterator[Trouble]:
-    for view in facts.views:
+def _of_freshness(status: Status, freshness: Mapping[str, int]) -> Iterator[Trouble]:
+    for view in status.views:
         if view.stale:
             do = "Check the newest runs: one is late, has failed, or was not started."
             missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
             what = f"is too old: readers miss a change of {missed} ago; at most {most} is allowed"
             yield Trouble(TroubleKind.VIEW_STALE, f"{view.kind} {view.view}", what, do)
-    if facts.statements:
+    if status.statements:
         return  # they may create the view
-    for name in sorted(facts.freshness.keys() - {view.view for view in facts.views}):
+    for name in sorted(freshness.keys() - {view.view for view in status.views}):
         yield Trouble(
             TroubleKind.VIEW_UNKNOWN,
             f"view {name}",
@@ -476,16 +276,16 @@ def _of_freshness(facts: HealthFacts) -> Iterator[Trouble]:
         )
 
 
-def _of_epochs(facts: HealthFacts) -> Iterator[Trouble]:
-    opened, run = facts.opened, facts.run
+def _of_epochs(status: Status) -> Iterator[Trouble]:
+    opened, run = status.open, status.run
     if opened is None or (
         run is not None and run.state in (RunState.FAILED, RunState.INTERRUPTED) and run.at > opened.at
     ):
         return  # another trouble has the reason
     longest = max(
-        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in facts.epochs if e.seconds is not None), default=0.0
+        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in status.epochs if e.seconds is not None), default=0.0
     )
-    if facts.now - opened.at <= max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
+    if status.at - opened.at <= max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
         return
     named = f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer},"
     if run is not None and run.state is RunState.RUNNING:
@@ -500,18 +300,18 @@ def _of_epochs(facts: HealthFacts) -> Iterator[Trouble]:
     )
     do = (
         "Its run has died or is slow: check its log. Another run finishes it; "
-        f"`tussock barrier show{facts.pipeline_option}` lists its input."
+        f"`tussock barrier show{status.pipeline_option}` lists its input."
     )
     yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
 
 
-def _of_arrival(facts: HealthFacts) -> Iterator[Trouble]:
+def _of_arrival(missing: Sequence[MissingFiles]) -> Iterator[Trouble]:
     """Yield one trouble per source: for its oldest interval, with a list of the others."""
     by_source: dict[str, list[MissingFiles]] = {}
-    for one in facts.missing:
+    for one in missing:
         by_source.setdefault(one.source, []).append(one)
-    for source, missing in by_source.items():
-        first, *others = sorted(missing, key=lambda one: one.interval.start)
+    for source, intervals in by_source.items():
+        first, *others = sorted(intervals, key=lambda one: one.interval.start)
         what = first.what
         if others:
             named = _list_names([f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others])
@@ -543,12 +343,12 @@ def _of_late_files(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:
 
 
 def _of_publishing(facts: HealthFacts) -> Iterator[Trouble]:
-    committed, now = facts.committed, facts.now
+    committed, now = facts.committed, facts.status.at
     if committed == facts.published:
         return
     refused = [
         f"{view.view}: {'; '.join(view.quality.failures)}"
-        for view in facts.views
+        for view in facts.status.views
         if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed
     ]
     refused += [f"{name}: {text}" for name, text in _of_assertions(facts.record, "failures")]
@@ -579,12 +379,10 @@ def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
     """Yield troubles of the record of quality only: skipped checks; assertions and arrivals that failed or warn."""
     if facts.record is None:
         return
-    since = epoch_moment(facts.record.epoch)
+    since, pipeline = epoch_moment(facts.record.epoch), facts.status.pipeline_argument
     if facts.record.unchecked and facts.committed == facts.published:
         what = f"{facts.committed} was published without its quality checks, by {facts.record.unchecked}"
-        do = (
-            f"`tussock check {facts.pipeline_argument}` runs them now; the next epoch runs them before it is published."
-        )
+        do = f"`tussock check {pipeline}` runs them now; the next epoch runs them before it is published."
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(facts.record, "failures") if facts.committed == facts.published else ():
         do = _next_steps(facts.record, name)
@@ -592,13 +390,13 @@ def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held_back}", do, since=since)
     for name, text in _of_assertions(facts.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
-        do = f"`tussock check {facts.pipeline_argument}{only}` shows the rows. They are published."
+        do = f"`tussock check {pipeline}{only}` shows the rows. They are published."
         yield Trouble(TroubleKind.ASSERTION_WARNS, subject_of(name), text, do, wrong=False, since=since)
 
 
 def _held_back(facts: HealthFacts, name: str) -> str:
     """Return the views whose rows an entry of the record holds back, for the end of a sentence."""
-    held_back = {view.view for view in facts.views if view.state is ViewState.HELD_BACK}
+    held_back = {view.view for view in facts.status.views if view.state is ViewState.HELD_BACK}
     entry = None if facts.record is None else facts.record.view(name)
     names = [view for view in (() if entry is None else entry.held_back) if view in held_back]
     return f"; readers keep seeing earlier rows of {', '.join(names)}" if names else ""

@@ -10,9 +10,9 @@ from enum import StrEnum
 import msgspec
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, health_verdict
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts, VacuumFacts
+from tussock.jobs.facts.trouble import HealthVerdict, Trouble, TroubleKind, health_verdict
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.logical.relation_names import flat_name
 

@@ -5,9 +5,11 @@ from datetime import datetime
 
 from tussock.jobs.barriers.columns import takes_new_columns
 from tussock.jobs.driver.run_record import record_end, record_failure
-from tussock.jobs.facts.health import Trouble, trouble_of_unopened
 from tussock.jobs.facts.history import epochs_of_run
-from tussock.jobs.facts.status import Status, read_status
+from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.status_reader import read_status
+from tussock.jobs.facts.trouble import Trouble
+from tussock.jobs.facts.unopened import trouble_of_unopened
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.quality import find_refusal
 from tussock.jobs.operations.store import PipelineStore, open_pipeline

@@ -20,8 +20,8 @@ EXIT_WRONG = 4
 
 
 def _run_status(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.facts.health import trouble_of_unopened
-    from tussock.jobs.facts.status import read_status
+    from tussock.jobs.facts.status_reader import read_status
+    from tussock.jobs.facts.unopened import trouble_of_unopened
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
     from tussock.jobs.texts.status import health_text, status_text
@@ -60,7 +60,7 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
 
     Raises WhichStoreError if there is none.
     """
-    from tussock.jobs.facts.health import HealthVerdict, health_verdict
+    from tussock.jobs.facts.trouble import HealthVerdict, health_verdict
     from tussock.jobs.operations.folder import definitions_in
     from tussock.jobs.operations.health import health_of
     from tussock.jobs.texts.status import overview_text

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import HealthVerdict, Trouble, health_verdict, without_row_values
 from tussock.jobs.facts.moment import age_text
 from tussock.jobs.facts.runs import RunState
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.trouble import HealthVerdict, Trouble, health_verdict, without_row_values
 from tussock.jobs.facts.units import UnitFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.settings.row_values import HINT, prints_rows

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
-from tussock.jobs.facts.health import TroubleKind
+from tussock.jobs.facts.trouble import TroubleKind
 from tussock.jobs.settings.pipeline import UnknownPipelineError
 from tussock.statestore.errors import TussockError
 from tussock_pages import actions, branches, dag, epochs, overview, quality, rows, verified

@@ -22,12 +22,12 @@ from tussock.jobs.facts.graph import (
     nodes_around,
     relation_text,
 )
-from tussock.jobs.facts.health import Trouble
 from tussock.jobs.facts.history import ViewPoint, epoch_page, points_by_relation
 from tussock.jobs.facts.overview import PipelineState, RelationState, oldest_unseen_s, pipeline_state, relation_states
 from tussock.jobs.facts.published import CopyOfView, copies_of_view
 from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.tables import list_tables
+from tussock.jobs.facts.trouble import Trouble
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.schedule.schedule import make_schedule

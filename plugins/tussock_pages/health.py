@@ -5,9 +5,11 @@ Only Airflow's database has a run that failed before it read the store, for exam
 
 from fastapi import HTTPException
 
-from tussock.jobs.facts.health import Trouble, trouble_of_unopened, with_scheduler, without_row_values
 from tussock.jobs.facts.runs import RunFacts
-from tussock.jobs.facts.status import Status, read_status
+from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.status_reader import read_status
+from tussock.jobs.facts.trouble import Trouble, without_row_values
+from tussock.jobs.facts.unopened import trouble_of_unopened, with_scheduler
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError

@@ -8,9 +8,10 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from tussock.jobs.facts.health import Trouble, trouble_of_unopened
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.trouble import Trouble
+from tussock.jobs.facts.unopened import trouble_of_unopened
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.errors import TussockError

@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tussock.jobs.facts.health import health_verdict
+from tussock.jobs.facts.trouble import health_verdict
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.row_values import without_values
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, shorten_middle

@@ -8,7 +8,7 @@ from tussock_pages.page import _templates
 
 from tests.support.jobs.facts.conditions import conditions, healthy
 from tests.unit.jobs.facts.test_status import files, shop
-from tussock.jobs.facts.health import HealthVerdict, health_verdict
+from tussock.jobs.facts.trouble import HealthVerdict, health_verdict
 from tussock.statestore.meta.store import MetaStore
 
 __all__ = ["files", "shop"]

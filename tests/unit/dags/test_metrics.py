@@ -24,7 +24,7 @@ from tests.support.plugins import by_name as steps
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.facts.runs import RunState, last_run
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import find_pipeline

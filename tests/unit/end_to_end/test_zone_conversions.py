@@ -45,7 +45,7 @@ MODULES = {
         jobs/settings/ticks.py jobs/settings/pipeline.py jobs/settings/schedule.py jobs/settings/values.py
         plugins/tussock_timetable.py plugins/tussock_events.py""",
     "none: the times are in UTC, or have no zone": """
-        jobs/facts/runs.py jobs/facts/status.py
+        jobs/facts/runs.py jobs/facts/status_reader.py
         jobs/kernels/kernel.py jobs/kernels/cast.py jobs/kernels/datetime.py jobs/sources/preview.py
         jobs/sources/listing.py jobs/quality/index.py jobs/shell/care_commands.py plugins/tussock_pages/page.py""",
     "the process, as in pyspark's collect()": """

@@ -17,7 +17,7 @@ from tests.support.plugins.quality_scope import FAILED
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.metrics import view_metrics
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSchema, Statement
 from tussock.jobs.quality.record import QualityRecord, ViewQuality, write_record

@@ -31,7 +31,7 @@ PARSERS = {
     "jobs/shell/import_commands.py": "the command in the first line of generated files",
     "jobs/shell/pipeline_commands.py": "commands that `tussock new` prints",
     "jobs/trouble/ways_around.py": "commands that errors print",
-    "jobs/facts/health.py": "commands that the status prints",
+    "jobs/facts/unopened.py": "commands that the status prints",
     "jobs/settings/printed_commands.py": "commands that errors print",
     "jobs/quality/record.py": "commands that errors print",
     "jobs/quality/index.py": "the page of a suite's results",

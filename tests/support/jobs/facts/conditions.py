@@ -9,11 +9,14 @@ import msgspec
 
 from tests.unit.jobs.facts.test_status import NOW, look
 from tussock.jobs.facts.barrier import BarrierFacts
-from tussock.jobs.facts.health import HealthFacts, Trouble, TroubleKind, find_troubles, trouble_of_unopened
+from tussock.jobs.facts.health import HealthFacts, find_troubles
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
 from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
+from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.trouble import Trouble, TroubleKind
+from tussock.jobs.facts.unopened import trouble_of_unopened
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
 from tussock.jobs.quality.arrival import LateFiles, MissingFiles
@@ -37,25 +40,29 @@ def healthy(meta: MetaStore) -> HealthFacts:
     """The facts of a store in which nothing waits: the fixture `shop` of test_status.py, with fixed epochs."""
     found = look(meta)
     assert found.troubles == ()
-    return HealthFacts(
+    status = msgspec.structs.replace(
+        found,
         pipeline="shop",
-        environment="",
-        now=NOW,
-        committed=EPOCH,
-        published=EPOCH,
+        at=NOW,
+        committed=epoch_moment(EPOCH),
+        published=epoch_moment(EPOCH),
+        statements=0,
         run=None,
-        overdue=None,
-        opened=None,
-        sources=found.sources,
-        views=[msgspec.structs.replace(view, quality=QualityFacts()) for view in found.views],
+        open=None,
+        views=tuple(msgspec.structs.replace(view, quality=QualityFacts()) for view in found.views),
         epochs=(),
-        shape=found.shape,
-        freshness={},
-        publish=(),
-        tables=(),
         copy=None,
-        verified=None,
     )
+    return HealthFacts(status=status, committed=EPOCH, published=EPOCH, overdue=None, freshness={}, publish=())
+
+
+def change_facts(facts: HealthFacts, **changes: Any) -> HealthFacts:
+    """Return the facts with changed fields, of the status too."""
+    of_status = {name: value for name, value in changes.items() if name in Status.__struct_fields__}
+    others = {name: value for name, value in changes.items() if name in HealthFacts.__struct_fields__}
+    if "committed" in others:
+        of_status["committed"] = epoch_moment(others["committed"])
+    return msgspec.structs.replace(facts, status=msgspec.structs.replace(facts.status, **of_status), **others)
 
 
 def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
@@ -86,7 +93,7 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
             "copy": CopyFacts("s3://old/shop", "s3://new/shop", "s3://new/shop"),
             "publish": (DeltaSettings(to="tables"),),
         },
-        TroubleKind.EPOCH_STUCK: {"opened": opened},
+        TroubleKind.EPOCH_STUCK: {"open": opened},
         TroubleKind.EPOCH_REFUSED: {"committed": LATER} | _view(facts, quality=_failed(LATER)),
         TroubleKind.EPOCH_UNPUBLISHED: {"committed": LATER},
         TroubleKind.SOURCE_HELD: _source(
@@ -127,9 +134,11 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
             "tables": (PublishedFacts("delta", "s3://lake/shop", 1, (LATER,), False, "", ""),),
             "publish": (DeltaSettings(to="s3://lake/shop"),),
         },
-        TroubleKind.COMPACTION_DUE: {"shape": msgspec.structs.replace(facts.shape, compaction_due=("L0 has 12 runs",))},
+        TroubleKind.COMPACTION_DUE: {
+            "shape": msgspec.structs.replace(facts.status.shape, compaction_due=("L0 has 12 runs",))
+        },
     }
-    found = {kind: find_troubles(msgspec.structs.replace(facts, **change)) for kind, change in changes.items()}
+    found = {kind: find_troubles(change_facts(facts, **change)) for kind, change in changes.items()}
     broken = PipelineError("pipelines/shop/pipeline.toml", "colour", "1", "no such key")
     found[TroubleKind.DEFINITION] = (trouble_of_unopened(broken, None),)
     away = ObjectStoreUnavailableError("s3://bucket/shop", "GET meta/store.json", "connection refused")
@@ -144,10 +153,10 @@ def _failed(epoch: int) -> QualityFacts:
 
 
 def _view(facts: HealthFacts, **changes: Any) -> dict[str, Any]:
-    first, *others = facts.views
+    first, *others = facts.status.views
     return {"views": [msgspec.structs.replace(first, **changes), *others]}
 
 
 def _source(facts: HealthFacts, **changes: Any) -> dict[str, Any]:
-    (source,) = facts.sources
+    (source,) = facts.status.sources
     return {"sources": [msgspec.structs.replace(source, **changes)]}

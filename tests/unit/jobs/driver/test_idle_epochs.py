@@ -11,7 +11,7 @@ from tests.unit.jobs.barriers.test_source_holds import FILE_FIELDS, over, write
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.listing import list_files
 from tussock.statestore.meta.store import MetaStore

@@ -18,7 +18,7 @@ from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.readers import list_readers, list_stores_read
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, SetSourceOptions
 from tussock.jobs.settings.process import clock_ms

@@ -15,7 +15,7 @@ from tussock.jobs.barriers.barrier import take_in
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.facts.size import measure_size
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_store

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
-from tests.support.jobs.facts.conditions import EPOCH, conditions, healthy
+from tests.support.jobs.facts.conditions import EPOCH, change_facts, conditions, healthy
 from tests.support.jobs.plan.catalogs import table
 from tests.unit.jobs.driver.test_pauses import BAD, RAISED, sums
 from tests.unit.jobs.facts.test_status import NOW, files, look, shop
@@ -21,17 +21,11 @@ from tussock.jobs.barriers.moment import InputRequest
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.run_record import record_end, record_failure, recorded_elsewhere, recorded_run
-from tussock.jobs.facts.health import (
-    HealthVerdict,
-    Trouble,
-    TroubleKind,
-    find_troubles,
-    health_verdict,
-    trouble_of_unopened,
-    with_scheduler,
-)
+from tussock.jobs.facts.health import find_troubles
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue_repetition, overdue_run
+from tussock.jobs.facts.trouble import HealthVerdict, Trouble, TroubleKind, health_verdict
+from tussock.jobs.facts.unopened import trouble_of_unopened, with_scheduler
 from tussock.jobs.facts.views import ViewState
 from tussock.jobs.operations.epochs import recorded_to_its_end
 from tussock.jobs.operations.health import health_after_run
@@ -266,7 +260,7 @@ def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: Meta
         for name, rule in (("paid.sql", "paid.sql"), ("source orders", "min_rows = 4"))
     )
     facts = healthy(shop)
-    found = find_troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, failed)))
+    found = find_troubles(change_facts(facts, record=QualityRecord(EPOCH, failed)))
     assert [(one.about, one.what) for one in found] == [
         ("assertion paid.sql", "did not hold: 3 wrong rows"),
         ("source orders", "did not hold: min_rows = 4: 3 wrong rows"),
@@ -275,26 +269,26 @@ def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: Meta
     assert found[1].do.startswith("Correct the file, and run `tussock restate orders --file '/a b.csv'`. Or change")
     assert health_verdict(found) is HealthVerdict.WRONG
     warned = tuple(msgspec.structs.replace(one, failures=(), warnings=one.failures) for one in failed)
-    found = find_troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))
+    found = find_troubles(change_facts(facts, record=QualityRecord(EPOCH, warned)))
     assert [one.about for one in found] == ["assertion paid.sql", "source orders"]
     assert ["`tussock check shop paid.sql`" in found[0].do, "`tussock check shop`" in found[1].do] == [True, True]
 
 
 def test_views_that_are_held_back_for_another_are_one_trouble_after_its_cause(shop: MetaStore) -> None:
     facts = healthy(shop)
-    (one, *_) = [view for view in facts.views if view.kind == "view"]
+    (one, *_) = [view for view in facts.status.views if view.kind == "view"]
     held = [
         msgspec.structs.replace(one, view=f"v{n}", state=ViewState.HELD_BACK, reason="r", since=NOW) for n in "123456"
     ]
     failed = ViewQuality("source orders", 3, 1, failures=(Failure("min_rows = 4", "3 rows"),), holds=("v1",))
     record = QualityRecord(EPOCH, (failed,))
-    cause, followers = find_troubles(msgspec.structs.replace(facts, views=held, record=record))
+    cause, followers = find_troubles(change_facts(facts, views=held, record=record))
     assert cause.about == "source orders"
     assert (followers.about, followers.views) == ("6 views", tuple(f"v{n}" for n in "123456"))
     assert followers.what == "are held back, because source orders failed: v1, v2, v3, v4, v5 and 1 more"
-    _, single = find_troubles(msgspec.structs.replace(facts, views=held[:1], record=record))
+    _, single = find_troubles(change_facts(facts, views=held[:1], record=record))
     assert (single.about, single.what) == ("view v1", "is held back, because source orders failed")
-    (unknown,) = find_troubles(msgspec.structs.replace(facts, views=held[:1]))
+    (unknown,) = find_troubles(change_facts(facts, views=held[:1]))
     assert unknown.what == "is held back: r", "an earlier release wrote the record"
 
 
@@ -593,9 +587,9 @@ def now(meta: MetaStore):  # type: ignore[no-untyped-def]
 
 
 def test_a_view_whose_statement_waits_in_the_log_is_not_unknown(shop: MetaStore) -> None:
-    facts = msgspec.structs.replace(healthy(shop), freshness={"per_gg": 3_600_000})
+    facts = change_facts(healthy(shop), freshness={"per_gg": 3_600_000})
     assert [trouble.kind for trouble in find_troubles(facts)] == [TroubleKind.VIEW_UNKNOWN]
-    assert find_troubles(msgspec.structs.replace(facts, statements=1)) == ()
+    assert find_troubles(change_facts(facts, statements=1)) == ()
 
 
 def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:

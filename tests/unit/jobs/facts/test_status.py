@@ -27,7 +27,8 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.sources import list_sources
-from tussock.jobs.facts.status import Status, read_status
+from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.facts.store import store_shape, sum_cost, vacuum_facts
 from tussock.jobs.facts.units import list_units
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState

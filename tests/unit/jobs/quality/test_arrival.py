@@ -24,7 +24,7 @@ from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import list_sources
-from tussock.jobs.facts.status import _has_ended
+from tussock.jobs.facts.status_reader import _has_ended
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import check_here, verdict

@@ -8,7 +8,7 @@ import pytest
 from scripts.errors_page import ROOMS, ROOT, branch_of, user_errors
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HeldSourceWarning
 from tussock.jobs.driver.pauses import PausedViewsError
-from tussock.jobs.facts.health import Trouble, TroubleKind
+from tussock.jobs.facts.trouble import Trouble, TroubleKind
 from tussock.jobs.operations.store import NeverAppliedError
 from tussock.jobs.quality.record import (
     Failure,

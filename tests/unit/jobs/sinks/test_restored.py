@@ -29,7 +29,7 @@ from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.facts.published import compare_published
-from tussock.jobs.facts.status import read_status
+from tussock.jobs.facts.status_reader import read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
