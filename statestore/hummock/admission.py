@@ -21,6 +21,7 @@ from tussock.statestore.hummock.sst_reader import FilterArena
 SAMPLED_BYTES = 4 << 20  # a look-up reads fewer bytes of filters of a sorted run without looking at some first
 _SAMPLE_KEYS = 64
 _BLOCK_BYTES = 16 << 10  # of filters, whose reading takes as long as it takes to read and search one block
+_NO_PARTITIONS = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -29,14 +30,19 @@ class FilterSearch:
 
     Args:
         part: the keys in the section's range.
-        at: the partition of each of them; None: the section has one.
+        blocks: the block that may hold each of them; None: the section has one partition.
         once: later look-ups have other keys, so that a filter must be smaller than the blocks of its keys.
     """
 
     section: Section
     part: slice
-    at: Positions | None
+    blocks: Positions | None
     once: bool
+
+    @property
+    def at(self) -> Positions | None:
+        """The partition of each key; None: the section has one."""
+        return None if self.blocks is None else self.blocks // self.section.per_partition
 
     def filter_bytes(self, numbers: Positions) -> int:
         """The bytes of the filters of some partitions. 0 for a section in memory."""
@@ -45,13 +51,14 @@ class FilterSearch:
 
     def count_keys(self) -> tuple[Positions, Positions]:
         """The partitions with keys, and the keys in each."""
-        if self.at is None:
+        if (at := self.at) is None:
             return np.zeros(1, np.int64), np.array([self.part.stop - self.part.start])
-        return np.unique(self.at, return_counts=True)
+        return np.unique(at, return_counts=True)
 
     def count_absent(self, arena: FilterArena, hashes: KeyHashes) -> tuple[int, int]:
         """The number of keys whose filter is loaded, and how many of them are absent."""
-        loaded = arena.loaded[np.zeros(self.part.stop - self.part.start, np.int64) if self.at is None else self.at]
+        at = self.at
+        loaded = arena.loaded[np.zeros(self.part.stop - self.part.start, np.int64) if at is None else at]
         admitted = self.admit_keys(arena, hashes) & loaded
         return int(loaded.sum()), int(loaded.sum() - admitted.sum())
 
@@ -75,15 +82,15 @@ class FilterSearch:
         if arena is None or isinstance(reader, BufferedIndex) or not len(arena.loaded):
             return np.ones(self.part.stop - self.part.start, np.bool_)
         bits = 8 * reader.filter_lengths
-        if self.at is None:
+        if (at := self.at) is None:
             if not arena.loaded[0]:
                 return np.ones(self.part.stop - self.part.start, np.bool_)
             return hashes.may_be_in(arena.data, int(bits[0]), self.part)
         if arena.loaded.all():
-            return hashes.may_be_in_each(arena.data, reader.filter_starts[self.at], bits[self.at], self.part)
-        maybe = np.ones(len(self.at), np.bool_)
-        tested = np.flatnonzero(arena.loaded[self.at])  # a look at other memory would cost a page of it
-        at = self.at[tested]
+            return hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], self.part)
+        maybe = np.ones(len(at), np.bool_)
+        tested = np.flatnonzero(arena.loaded[at])  # a look at other memory would cost a page of it
+        at = at[tested]
         maybe[tested] = hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], self.part.start + tested)
         return maybe
 
@@ -104,18 +111,17 @@ class _RunSearch:
         if self._is_large():
             self._take_sample()
 
-    def choose_others(self, arenas: Sequence[FilterArena | None], hashes: KeyHashes) -> list[tuple[Section, Positions]]:
-        """The further partitions that are worth reading, given the keys that the loaded ones exclude."""
+    def choose_others(self, arenas: Sequence[FilterArena | None], hashes: KeyHashes) -> list[Positions]:
+        """Per section, the further partitions that are worth reading, given the keys that the loaded ones exclude."""
         if not self._is_sample:
-            return []
+            return [_NO_PARTITIONS] * len(self.searches)
         counts = [
             search.count_absent(arena, hashes)
             for search, arena in zip(self.searches, arenas, strict=True)
             if arena is not None
         ]
         tested, absent = (sum(column) for column in zip(*counts, strict=True))
-        chosen = self._worth_reading(absent / max(1, tested))
-        return [(search.section, numbers) for search, numbers in zip(self.searches, chosen, strict=True)]
+        return self._worth_reading(absent / max(1, tested))
 
     def _take_sample(self) -> None:
         """Let `first` have about _SAMPLE_KEYS keys, evenly spread."""
@@ -146,13 +152,19 @@ def admit_keys(source: BufferedSource, searches: Sequence[FilterSearch], hashes:
     Cost: one round of reads, or two if a sorted run has more than SAMPLED_BYTES of filters for these keys.
     """
     runs = [_RunSearch(run) for run in _sorted_runs(searches)]
-    first = [numbers for run in runs for numbers in run.first]
-    arenas = source.load_filters([(search.section, numbers) for search, numbers in zip(searches, first, strict=True)])
-    rest = iter(arenas)
-    others = [other for run in runs for other in run.choose_others([next(rest) for _ in run.searches], hashes)]
-    if others:
-        source.load_filters(others)
+    arenas = _load_filters(source, searches, [numbers for run in runs for numbers in run.first])
+    loaded = iter(arenas)
+    others = [numbers for run in runs for numbers in run.choose_others([next(loaded) for _ in run.searches], hashes)]
+    if any(map(len, others)):
+        more = _load_filters(source, searches, others)
+        arenas = [arena if new is None else new for arena, new in zip(arenas, more, strict=True)]
     return [search.admit_keys(arena, hashes) for search, arena in zip(searches, arenas, strict=True)]
+
+
+def _load_filters(
+    source: BufferedSource, searches: Sequence[FilterSearch], partitions: Sequence[Positions]
+) -> list[FilterArena | None]:
+    return source.load_filters([(search.section, some) for search, some in zip(searches, partitions, strict=True)])
 
 
 def _sorted_runs(searches: Sequence[FilterSearch]) -> Iterator[list[FilterSearch]]:

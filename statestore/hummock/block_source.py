@@ -26,7 +26,14 @@ from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.range_reader import Range, RangeReader
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, require_crc
-from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader, StoredBlock
+from tussock.statestore.hummock.sst_reader import (
+    FilterArena,
+    Rows,
+    SectionReader,
+    SstReader,
+    StoredBlock,
+    decode_stored,
+)
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -130,17 +137,22 @@ class BlockSource:
             reader_by_name[sst.name] = opened
         return [reader for sst in ssts if (reader := reader_by_name[sst.name]) is not None]
 
-    def load_filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
+    def load_filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena | None]:
         """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError.
+
+        None: no partition was requested or is loaded.
 
         Cost: an array of all partitions, instead of a copy of each, if a section needs most of its filters.
         """
-        arenas: list[FilterArena] = []
+        arenas: list[FilterArena | None] = []
         loads: list[_FilterLoad] = []
         for section, partitions in requests:
-            reader = section.reader
+            reader, key = section.reader, (*self._section_key(section), -1, -1)
+            if not len(partitions):
+                arenas.append(self.cache.get(key, FilterArena))
+                continue
             arena = self.cache.get_or_load(
-                (*self._section_key(section), -1, -1),
+                key,
                 FilterArena,
                 lambda reader=reader: _empty_arena(reader),  # type: ignore[misc]
             )
@@ -201,10 +213,7 @@ class BlockSource:
             )
             for span, unit in part:
                 answers[span.request][span.first] = unit
-        return [
-            list(_with_decoded(request.section, [answer[first] for first in sorted(answer)]))
-            for request, answer in zip(requests, answers, strict=True)
-        ]
+        return _decode_stored(requests, [[answer[first] for first in sorted(answer)] for answer in answers])
 
     def decode_block(self, section: OpenSection, block: PackedBlock) -> Rows:
         """Decode a block of a section, which replaces the packed one in the cache. Raises DamagedSstError."""
@@ -356,15 +365,52 @@ class BlockSource:
         return self.objects.uri, section.reader.name, section.reader.table_id, "" if shape is None else shape.digest
 
 
-def _with_decoded(section: OpenSection, units: Sequence[_Cached]) -> Iterator[Unit]:
-    """Decode stored blocks, neighbours in `units` together."""
-    for is_stored, same in groupby(units, lambda unit: isinstance(unit, StoredBlock)):
-        if not is_stored:
-            yield from same  # type: ignore[misc]
-            continue
-        stored = [unit for unit in same if isinstance(unit, StoredBlock)]
-        for low in range(0, len(stored), BLOCKS_PER_PARTITION):
-            yield section.reader.decode_stored(stored[low : low + BLOCKS_PER_PARTITION])
+def _decode_stored(requests: Sequence[BlockRequest], units_by_request: Sequence[Sequence[_Cached]]) -> list[list[Unit]]:
+    """The units of each request, with stored blocks decoded: neighbours as one, those of several sections together."""
+    answers = list[list[Unit]]()
+    stored_runs = list[_StoredRun]()
+    for request, units in zip(requests, units_by_request, strict=True):
+        answer: list[Any] = []
+        for is_stored, same in groupby(units, lambda unit: isinstance(unit, StoredBlock)):
+            if not is_stored:
+                answer += same
+                continue
+            blocks: list[Any] = list(same)
+            for low in range(0, len(blocks), BLOCKS_PER_PARTITION):
+                stored_runs.append(
+                    _StoredRun(request.section.reader, blocks[low : low + BLOCKS_PER_PARTITION], answer, len(answer))
+                )
+                answer.append(None)
+        answers.append(answer)
+    for together in _group_alike(stored_runs):
+        for run, rows in zip(together, decode_stored([(run.reader, run.blocks) for run in together]), strict=True):
+            run.answer[run.place] = rows
+    return answers
+
+
+class _StoredRun(NamedTuple):
+    """Neighbouring stored blocks of a request, and the place of their rows in its answer."""
+
+    reader: SectionReader
+    blocks: list[StoredBlock]
+    answer: list[Any]
+    place: int
+
+
+def _group_alike(runs: Sequence[_StoredRun]) -> Iterator[list[_StoredRun]]:
+    """Consecutive runs of one layout with at most BLOCKS_PER_PARTITION blocks, which are decoded together."""
+    together, count = list[_StoredRun](), 0
+    for run in runs:
+        if together and (
+            run.reader.schema_message != together[0].reader.schema_message
+            or count + len(run.blocks) > BLOCKS_PER_PARTITION
+        ):
+            yield together
+            together, count = [], 0
+        together.append(run)
+        count += len(run.blocks)
+    if together:
+        yield together
 
 
 def _spans_of(
@@ -387,12 +433,15 @@ def _spans_of(
     ends = np.minimum(firsts + section.per_partition, len(reader))
     needed = np.array([*starts, len(blocks)]) - [0, *starts]
     bounds = zip(firsts.tolist(), ends.tolist(), strict=True)
-    encoded = _encoded_bytes(reader, firsts, ends)
-    dense = np.where(encoded <= _SMALL_BYTES, _DENSE_IF_SMALL, _DENSE)
-    whole = (needed * dense >= ends - firsts) & (encoded <= _MOST_BYTES) & (not alone)
-    whole |= [is_cached(*span) for span in bounds]
+    whole = np.array([is_cached(*span) for span in bounds])
+    if not alone:
+        encoded = _encoded_bytes(reader, firsts, ends)
+        dense = np.where(encoded <= _SMALL_BYTES, _DENSE_IF_SMALL, _DENSE)
+        whole |= (needed * dense >= ends - firsts) & (encoded <= _MOST_BYTES)
     if whole.all():
         first, end = firsts, ends
+    elif not whole.any():
+        first, end = blocks, blocks + 1
     else:
         single = blocks[~np.repeat(whole, needed)]
         first, end = np.concatenate([firsts[whole], single]), np.concatenate([ends[whole], single + 1])

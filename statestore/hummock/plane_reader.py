@@ -1,14 +1,14 @@
 """Decodes blocks whose values are split into planes; planes.py specifies them.
 
-Blocks with the same stored planes and constants are decoded together: all planes of columns of one width are moved to
-their places by one NumPy assignment. Consecutive zstd frames are unpacked by one call.
+Blocks with the same stored planes are decoded together: all planes of columns of one width are moved to their places by
+one NumPy assignment. Consecutive zstd frames are unpacked by one call.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,16 +94,14 @@ class PlaneReader:
 
     def _unpack_blocks(self, parts: Sequence[memoryview], rows: Sequence[int]) -> "_Blocks":
         blocks = [_Block(self.layout, part, count) for part, count in zip(parts, rows, strict=True)]
-        groups = [_Group(self._stored_in(same[0]), same) for same in _group_equal(blocks)]
-        return _Blocks(self, blocks, groups)
+        return _Blocks(self, blocks, [_Stretch(self, same) for same in _group_equal(blocks)])
 
-    def _stored_in(self, block: "_Block") -> "_Stored":
+    def find_stored(self, block: "_Block") -> "_Stored":
         """The parts of a block. Blocks of a section mostly have the same ones."""
-        flags = block.flags[: self.layout.constants_at - self.layout.flags_at]
-        if (stored_parts := self._stored.get(flags)) is None:
+        if (stored_parts := self._stored.get(block.stored_flags)) is None:
             if len(self._stored) >= _REMEMBERED:
                 self._stored.clear()
-            stored_parts = self._stored[flags] = _Stored(self, flags)
+            stored_parts = self._stored[block.stored_flags] = _Stored(self, block.stored_flags)
         return stored_parts
 
 
@@ -119,7 +117,7 @@ def pack_block(layout: PlaneLayout, data: memoryview, number: int, rows: int) ->
     decode. Cost: 5 us, and 0.2 ns per byte.
     """
     block = _Block(layout, data, rows)
-    flags = block.flags[: layout.constants_at - layout.flags_at]
+    flags = block.stored_flags
     if (counts := layout.counts.get(flags)) is None:
         if len(layout.counts) >= _COUNTED:
             layout.counts.clear()
@@ -138,7 +136,7 @@ def encode_unpacked(block: PackedBlock) -> bytes:
 class _Block:
     """A block's bytes and sizes."""
 
-    __slots__ = ("_codecs", "_data", "_layout", "_sizes", "flags", "rows")
+    __slots__ = ("_codecs", "_data", "_layout", "_sizes", "constants", "rows", "stored_flags")
 
     def __init__(self, layout: PlaneLayout, data: memoryview, rows: int) -> None:
         self._layout, self._data, self.rows = layout, data, rows
@@ -147,7 +145,8 @@ class _Block:
         self._sizes, self._codecs = sizes_and_codecs[: 1 + extents], sizes_and_codecs[1 + extents :]
         if layout.head_bytes + sum(self._sizes[::2]) != len(data):
             raise ValueError(f"parts of {self._sizes[::2]} bytes in a block of {len(data)} bytes")
-        self.flags = data[layout.flags_at : layout.head_bytes].tobytes()
+        self.stored_flags = data[layout.flags_at : layout.constants_at].tobytes()
+        self.constants = data[layout.constants_at : layout.head_bytes]
 
     @property
     def planes_bytes(self) -> int:
@@ -198,11 +197,11 @@ def plane_reader(schema_message: bytes, columns: tuple[int, ...]) -> PlaneReader
 
 
 def _group_equal(blocks: list[_Block]) -> Iterator[list[_Block]]:
-    """Consecutive blocks with the same number of rows, stored planes and constants, which are decoded together."""
+    """Consecutive blocks with the same number of rows."""
     if len(blocks) == 1:
         yield blocks
         return
-    for _, same in groupby(blocks, lambda block: (block.flags, block.rows)):
+    for _, same in groupby(blocks, lambda block: block.rows):
         yield list(same)
 
 
@@ -234,7 +233,6 @@ class _Stored:
             if (place.number in self.nullable if nulls else place.form is Form.BITS)
         ]
         self.bitmaps = {which: number for number, which in enumerate(bitmaps)}
-        self.flag_bytes = len(flags)
         self.planes = int(varying.sum())
         self.before = np.concatenate([[0], np.cumsum(varying)])  # the stored planes before each plane
         self.moves = []
@@ -257,12 +255,14 @@ class _Group:
         every = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8).reshape(self.count, size)
         self.planes = every[:, :planes].reshape(self.count, stored.planes, self.rows).transpose(1, 0, 2)
         self._bits = every[:, planes:].reshape(self.count, len(stored.bitmaps), bitmap)
-        self._constants = np.frombuffer(blocks[0].flags, np.uint8)[stored.flag_bytes :]
+        constants = [block.constants for block in blocks]
+        #: (blocks, constants)
+        self._constants = np.frombuffer(b"".join(constants), np.uint8).reshape(self.count, -1)
 
     def column_values(self, number: int) -> Bytes:
         """(columns, bytes): the values of columns of one width."""
-        moves, rows = self.stored.moves[number], self.count * self.rows
-        values = _repeat_constants(self._constants[moves.constants], moves, rows)
+        moves = self.stored.moves[number]
+        values = _repeat_constants(self._constants[:, moves.constants], moves, self.rows)
         if len(moves.planes):
             cells = values.reshape(moves.count, self.count, self.rows, moves.width).transpose(0, 3, 1, 2)
             cells[moves.columns, moves.bytes] = self.planes[moves.planes]
@@ -277,25 +277,62 @@ class _Group:
         return each.reshape(-1).view(np.bool_)
 
 
+class _Stretch:
+    """Consecutive blocks with the same number of rows, in groups with the same stored planes."""
+
+    def __init__(self, reader: PlaneReader, blocks: Sequence[_Block]) -> None:
+        self._count = len(blocks)
+        places_by_flags = dict[bytes, list[int]]()
+        for place, block in enumerate(blocks):
+            places_by_flags.setdefault(block.stored_flags, []).append(place)
+        self._places = [np.array(places) for places in places_by_flags.values()]
+        self.groups = [
+            _Group(reader.find_stored(blocks[places[0]]), [blocks[place] for place in places])
+            for places in places_by_flags.values()
+        ]
+
+    def column_values(self, number: int) -> Bytes:
+        """(columns, bytes): as `_Group.column_values`, in the order of the blocks."""
+        return self._in_order([group.column_values(number) for group in self.groups])
+
+    def column_bits(self, number: int, nulls: bool) -> Mask:
+        """(rows,): as `_Group.column_bits`, in the order of the blocks."""
+        bits: Mask = self._in_order([group.column_bits(number, nulls)[None] for group in self.groups])[0]
+        return bits
+
+    def _in_order(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """(columns, …): the values (columns, …) of each group, in the order of the blocks."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = len(parts[0])
+        values = np.empty((columns, self._count, parts[0].shape[1] // self.groups[0].count), parts[0].dtype)
+        for places, group, part in zip(self._places, self.groups, parts, strict=True):
+            values[:, places] = part.reshape(columns, group.count, -1)
+        return values.reshape(columns, -1)
+
+
 def _repeat_constants(constants: Bytes, moves: _Moves, rows: int) -> Bytes:
-    """(columns, rows * width): the constants of each column, once per row."""
+    """(columns, blocks * rows * width): the constants (blocks, columns * width) of each column, once per row."""
     if moves.count == 1 and moves.width not in WORDS:  # as of most keys: bytes are repeated faster than NumPy's values
-        return np.frombuffer(constants.tobytes() * rows, np.uint8).copy().reshape(1, -1)
+        repeated = b"".join([block.tobytes() * rows for block in constants])
+        return np.frombuffer(repeated, np.uint8).copy().reshape(1, -1)
     value = np.dtype(WORDS.get(moves.width, f"V{moves.width}"))
-    values = np.empty((moves.count, rows), value)
-    values[:] = constants.view(value)[:, None]
-    return values.view(np.uint8)
+    values = np.empty((moves.count, len(constants), rows), value)
+    values[:] = np.ascontiguousarray(constants).view(value).T[:, :, None]
+    return values.view(np.uint8).reshape(moves.count, -1)
 
 
 class _Blocks:
     """The columns of some blocks."""
 
-    def __init__(self, reader: PlaneReader, blocks: Sequence[_Block], groups: Sequence[_Group]) -> None:
-        self._layout, self._blocks, self._groups = reader.layout, blocks, groups
-        self._nullable = frozenset().union(*[group.stored.nullable for group in groups])
+    def __init__(self, reader: PlaneReader, blocks: Sequence[_Block], stretches: Sequence[_Stretch]) -> None:
+        self._layout, self._blocks, self._stretches = reader.layout, blocks, stretches
+        self._nullable = frozenset().union(
+            *[group.stored.nullable for stretch in stretches for group in stretch.groups]
+        )
         self._values: dict[int, Bytes] = {}
         for number, places in enumerate(reader.groups):
-            parts = [group.column_values(number) for group in groups]
+            parts = [stretch.column_values(number) for stretch in stretches]
             columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             for place, column in zip(places, columns, strict=True):
                 self._values[place.number] = column
@@ -339,7 +376,7 @@ class _Blocks:
 
     def _pack_bitmap(self, place: ColumnParts, nulls: bool, start: int, end: int) -> pa.Buffer:
         if (bits := self._bits.get((place.number, nulls))) is None:
-            bits = np.concatenate([group.column_bits(place.number, nulls) for group in self._groups])
+            bits = np.concatenate([stretch.column_bits(place.number, nulls) for stretch in self._stretches])
             self._bits[place.number, nulls] = bits
         return pa.py_buffer(np.packbits(bits[start:end], bitorder="little"))
 
@@ -373,7 +410,7 @@ def bytes_by_column(layout: PlaneLayout, data: memoryview, rows: int) -> npt.NDA
     The bytes of the planes are divided in proportion to the bytes of each column when packed alone.
     """
     block = _Block(layout, data, rows)
-    stored = _Stored(PlaneReader(layout, ()), block.flags[: layout.constants_at - layout.flags_at])
+    stored = _Stored(PlaneReader(layout, ()), block.stored_flags)
     group = _Group(stored, [block])
     alone, extents = np.zeros(len(layout.places)), np.zeros(len(layout.places))
     for place in layout.places:

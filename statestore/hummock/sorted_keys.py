@@ -57,16 +57,13 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
     count = len(keys)
     if pa.types.is_fixed_size_binary(keys.type):
         own = int(keys.type.byte_width)
-        matrix = (
-            np.frombuffer(keys.buffers()[1], f"S{own}", count, keys.offset * own) if count else np.zeros(0, f"S{own}")
-        )
+        matrix = _view_fixed(keys, own)
         return matrix if width is None or width == own else matrix.astype(f"S{width}")
-    lengths, start, data = _key_lengths(keys), *_starts_and_bytes(keys)
+    lengths = _key_lengths(keys)
     width = max(1, int(lengths.max(initial=0))) if width is None else width
-    if count == 0:
-        return np.zeros(0, f"S{width}")
     if bool((lengths == width).all()):
-        return data.view(f"S{width}")
+        return _view_fixed(keys, width)
+    start, data = _starts_and_bytes(keys)
     if width >= _COPIED_ALONE:
         rows = np.zeros((count, width), np.uint8)
         for row, at, size in zip(rows, (start - start[0]).tolist(), np.minimum(lengths, width).tolist(), strict=True):
@@ -80,6 +77,15 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
     else:
         matrix[is_used] = data[((start - start[0])[:, None] + columns)[is_used]]
     return matrix.reshape(-1).view(f"S{width}")
+
+
+def _view_fixed(keys: pa.Array, width: int) -> Fixed:
+    """`fixed_keys` without a copy. Requires: all keys have this width."""
+    if len(keys) == 0:
+        return np.zeros(0, f"S{width}")
+    if pa.types.is_fixed_size_binary(keys.type):
+        return np.frombuffer(keys.buffers()[1], f"S{width}", len(keys), keys.offset * width)
+    return np.frombuffer(keys.buffers()[2], f"S{width}", len(keys), int(_key_offsets(keys)[0]))
 
 
 def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
@@ -141,7 +147,7 @@ class SortedKeys:
         self._count = len(array)
         self.width, of_one_width = measure_widths(array)
         # Keys of several lengths would need padding, which costs more than Arrow's search.
-        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and of_one_width else None
+        self._fixed = _view_fixed(array, self.width) if self.width <= NARROW and of_one_width else None
         self._packing: _Packing | None = None
         self._searched = False
 

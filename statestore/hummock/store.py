@@ -516,20 +516,19 @@ class HummockStore:
             Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None)
         )
         searches = [
-            FilterSearch(ranged.section, part := slice(low, high), _partitions_of(ranged.section, probes, part), once)
+            FilterSearch(ranged.section, part := slice(low, high), _blocks_of(ranged.section, probes, part), once)
             for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True)
             if low < high
         ]
         admitted = admit_keys(self.source, searches, KeyHashes(hash_keys(probes.array)))
         candidates = []
         for search, maybe in zip(searches, admitted, strict=True):
-            keys = np.arange(search.part.start, search.part.stop)
+            keys, blocks = np.arange(search.part.start, search.part.stop), search.blocks
             if not maybe.all():
-                keys = keys[maybe]
-            if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
-                candidates.append(
-                    _Candidates(search.section, keys, search.section.reader.last_keys.count_below(probes, keys))
-                )
+                keys, blocks = keys[maybe], None if blocks is None else blocks[maybe]
+            if len(keys):
+                blocks = search.section.reader.last_keys.count_below(probes, keys) if blocks is None else blocks
+                candidates.append(_Candidates(search.section, keys, blocks))
         return candidates
 
     def _collect_rows(
@@ -580,14 +579,14 @@ def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.
     return mask
 
 
-def _partitions_of(section: Section, probes: Probes, part: slice) -> Positions | None:
-    """The filter partition of each probe of `part`, which are in the section's range. None: its only one.
+def _blocks_of(section: Section, probes: Probes, part: slice) -> Positions | None:
+    """The block of each probe of `part`, which are in the section's range. None: the section has one filter.
 
-    Most sections have one, since most SSTs in L0 are small.
+    Most sections have one, since most SSTs in L0 are small. There, an absent key costs no more than the filter.
     """
-    if isinstance(section, BufferedSection) or len(section.reader) <= section.per_partition:
+    if len(section.reader) <= section.per_partition:
         return None
-    return section.reader.partition_ends(section.per_partition).count_below(probes, part)
+    return section.reader.last_keys.count_below(probes, part)
 
 
 def _sorted_runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":

@@ -56,9 +56,8 @@ def look_up(model: StoreModel, numbers: list[int], epoch: int = 1) -> None:
 def test_a_look_up_of_keys_that_exist_reads_a_sample_of_the_filters(model: StoreModel, read_filters: list[int]) -> None:
     with mock.patch.object(admission, "_BLOCK_BYTES", 1 << 20):
         look_up(model, list(range(0, 2 * STORED, 200)))
-    sampled, others = read_filters
+    (sampled,) = read_filters  # filters that exclude no key are not read
     assert 5 <= sampled <= 15, "about 64 of the 600 keys are tested"
-    assert others == 0, "filters that exclude no key are not read"
 
 
 def test_a_look_up_of_absent_keys_reads_all_filters_that_are_worth_it(
@@ -81,9 +80,8 @@ def test_sections_of_a_sorted_run_are_sampled_together(read_filters: list[int]) 
         mock.patch.object(admission, "SAMPLED_BYTES", 16 << 10),  # more than the filters of one section
     ):
         look_up(run, list(range(0, 2 * STORED, 200)), 10)
-    sampled, others = read_filters
+    (sampled,) = read_filters  # filters that exclude no key are not read
     assert 5 <= sampled <= 15, "about 64 of the 600 keys are tested"
-    assert others == 0, "filters that exclude no key are not read"
 
 
 def test_filters_with_fewer_keys_than_they_cost_are_not_read(model: StoreModel, read_filters: list[int]) -> None:

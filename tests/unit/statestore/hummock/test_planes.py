@@ -130,7 +130,7 @@ def test_sections_of_equal_columns_share_what_reads_know_about_blocks() -> None:
     first, second = readers
     assert first.schema is second.schema
     assert first.planes is second.planes
-    assert first._layout_wanted(True, False, None).planes is second._layout_wanted(True, False, None).planes
+    assert first.find_layout(True, False, None).planes is second.find_layout(True, False, None).planes
 
 
 def _shown(values: list[object]) -> list[str]:

@@ -1,6 +1,7 @@
 """Blocks with texts: they are cached as they are stored, and read together, for any columns, versions and blocks."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 
 from tests.support.statestore.hummock.store_model import Row, StoreModel, sealed, storage_key
 from tussock.statestore.hummock import block_source, shared_buffer, sst_writer
-from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection, ReadMode
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError
 from tussock.statestore.hummock.range_reader import Range, RangeReader
 from tussock.statestore.hummock.row_shape import RowShape
-from tussock.statestore.hummock.sst_reader import SectionReader
+from tussock.statestore.hummock.sst_reader import Rows, SectionReader, StoredBlock, decode_stored
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -56,18 +57,21 @@ def _model(objects: ObjectStore, chance: random.Random, rewritten: bool = False,
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of blocks of each call that decodes stored ones."""
-    counts, decode = list[int](), SectionReader.decode_stored
-    monkeypatch.setattr(
-        SectionReader, "decode_stored", lambda self, some: counts.append(len(some)) or decode(self, some)
-    )
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The sections and the blocks of each call that decodes stored blocks."""
+    counts, decode = list[tuple[int, int]](), decode_stored
+
+    def decode_counted(stored: Sequence[tuple[SectionReader, Sequence[StoredBlock]]]) -> list[Rows]:
+        counts.append((len(stored), sum(len(blocks) for _, blocks in stored)))
+        return decode(stored)
+
+    monkeypatch.setattr(block_source, "decode_stored", decode_counted)
     return counts
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_reads_of_texts_agree_with_a_dict(
-    seed: int, objects: ObjectStore, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+    seed: int, objects: ObjectStore, decoded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(shared_buffer, "_MOST_DECODED", chance.choice([0, 1_024]))
@@ -92,7 +96,8 @@ def test_reads_of_texts_agree_with_a_dict(
             under = [[(i, k, row) for k, row in there if k.startswith(prefix)] for i, prefix in enumerate(prefixes)]
             wanted = [row for rows in under for row in (rows[::-1] if reverse else rows)[:limit]]
             assert list(zip(index.to_pylist(), keys_found.to_pylist(), rows.to_pylist(), strict=True)) == wanted
-    assert max(decoded) > 1, "several blocks are decoded by one call"
+    assert max(blocks for _, blocks in decoded) > 1, "several blocks are decoded by one call"
+    assert max(blocks for _, blocks in decoded) <= 4, "a call decodes no more than a partition"
 
 
 def test_rows_of_stored_blocks_have_columns_that_were_added_later(objects: ObjectStore) -> None:
@@ -138,6 +143,43 @@ def test_a_damaged_block_with_texts_is_named(objects: ObjectStore) -> None:
     request = BlockRequest(section, np.arange(len(section.reader)))
     with pytest.raises(DamagedSstError, match="block 1,"):
         BlockSource(objects, BlockCache()).read_units([request], 30)
+
+
+def test_blocks_of_several_sections_are_decoded_together(objects: ObjectStore, decoded: list[tuple[int, int]]) -> None:
+    sections = _two_sections(objects)
+    requests = [
+        BlockRequest(section, np.array(blocks)) for section, blocks in zip(sections, ([0], [1, 2]), strict=True)
+    ]
+    (first,), (second,) = BlockSource(objects, BlockCache()).read_units(requests, 0, ReadMode.SINGLE)
+    assert decoded == [(2, 3)]
+    for rows, section, (start, end) in ((first, sections[0], (0, 1)), (second, sections[1], (1, 3))):
+        assert isinstance(rows, Rows)
+        alone = BlockSource(objects, BlockCache()).scan_blocks(section, start, end, None)
+        assert rows.keys.array == alone.keys.array
+        assert rows.columns == alone.columns
+        for some, expected in ((rows.epochs, alone.epochs), (rows.puts, alone.puts)):
+            assert (some is None) == (expected is None)
+            assert some is None or some.tolist() == expected.tolist()  # type: ignore[union-attr]
+
+
+def test_a_stored_block_that_does_not_decode_is_named_among_those_of_other_sections(objects: ObjectStore) -> None:
+    stored = []
+    for section in _two_sections(objects):
+        place = int(section.reader.offsets[0]), int(section.reader.lengths[0])
+        stored.append((section.reader, StoredBlock(0, objects.get_ranges(section.sst.name, [place])[0])))
+    (one, good), (other, whole) = stored
+    with pytest.raises(DamagedSstError, match=other.name):
+        decode_stored([(one, [good]), (other, [StoredBlock(0, whole.data[:-9])])])
+
+
+def _two_sections(objects: ObjectStore) -> list[OpenSection]:
+    """Sections of two SSTs with the same columns."""
+    sections = []
+    for chance in (random.Random(1), random.Random(2)):
+        model = _model(objects, chance, width=9)
+        (sst,) = BlockSource(objects, BlockCache()).open_ssts([max(model.version.levels[0], key=lambda sst: sst.rows)])
+        sections.append(OpenSection(sst, sst.open_section(TABLE)))
+    return sections
 
 
 def test_damaged_texts_of_the_disk_cache_are_read_again(objects: ObjectStore) -> None:
