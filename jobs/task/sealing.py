@@ -8,7 +8,7 @@ table in memory, and not all of its rows.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,9 @@ import pyarrow as pa
 from tussock.jobs.chunks.chunk import some_rows
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import ExpectedSize, Flush
-from tussock.statestore.hummock.ingest import vnodes_of_keys
+from tussock.statestore.hummock.ingest import PartIngest, vnodes_of_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.stacked import canonical_rows
 from tussock.statestore.table.state_table import StateTable
 
@@ -83,14 +84,10 @@ class LevelSealer:
 class SealedParts:
     """The parts of MemTables that one fragment's executors seal while they go on.
 
-    Args:
-        upload: uploads batches, and returns the cell that lists their SSTs.
-        target_bytes: size of an SST; None: nothing is uploaded, because the epoch seals little.
+    `ingest`: uploads parts; None: nothing is uploaded, because the epoch seals little.
     """
 
-    upload: Callable[[list[SealedBatch]], pa.RecordBatch]
-    target_bytes: int | None
-    cells: list[pa.RecordBatch] = field(default_factory=list)  # about the uploaded SSTs
+    ingest: PartIngest | None
     _waiting: dict[int, list[SealedBatch]] = field(default_factory=dict)  # by table
     _waiting_bytes: Counter[int] = field(default_factory=Counter)
 
@@ -106,6 +103,10 @@ class SealedParts:
             if table.written_rows >= SEALED_ROWS and (sealed := table.seal_part()) is not None:
                 self._add_part(sealed)
 
+    def close_ssts(self) -> list[SstInfo]:
+        """The SSTs of the uploaded parts. No part may follow."""
+        return [] if self.ingest is None else self.ingest.close()
+
     def take_rest(self) -> Iterator[SealedBatch]:
         """Yield the parts that were not uploaded."""
         for table_id in sorted(self._waiting):
@@ -115,9 +116,15 @@ class SealedParts:
         table_id = sealed.table_id
         self._waiting.setdefault(table_id, []).append(sealed)
         self._waiting_bytes[table_id] += content_bytes(sealed.rows)
-        if self.target_bytes is not None and self._waiting_bytes[table_id] >= self.target_bytes:
+        if self.ingest is not None and self._waiting_bytes[table_id] >= self.ingest.target_bytes:
             del self._waiting_bytes[table_id]
-            self.cells.append(self.upload(self._waiting.pop(table_id)))
+            self.ingest.add_part(hand_over(self._waiting.pop(table_id)))
+
+
+def hand_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:
+    """Yield the batches and release each one."""
+    while batches:
+        yield batches.pop()
 
 
 def content_bytes(rows: pa.Table) -> int:

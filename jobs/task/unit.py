@@ -50,7 +50,7 @@ from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
-from tussock.jobs.task.sealing import LevelSealer, SealedParts
+from tussock.jobs.task.sealing import LevelSealer, SealedParts, hand_over
 from tussock.jobs.task.source_rows import SourceRows
 from tussock.jobs.task.vnode_parts import PartCells, VnodeParts
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
@@ -61,12 +61,13 @@ from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.cache import process_cache
-from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.ingest import PartIngest, batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.meta.statement_log import read_payload
+from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.stacked import count_bytes
 from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, process_row_cache
 from tussock.statestore.table.state_table import StateTable
@@ -179,7 +180,7 @@ class Unit:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
         much = self.task.expected is ExpectedSize.MUCH
-        sealed_parts = SealedParts(self._upload_parts, self.task.policy.target_bytes if much else None)
+        sealed_parts = SealedParts(self._begin_ingest() if much else None)
         if scheduled.source is not None:
             output, taken = yield from self._read_source(scheduled)
         elif scheduled.replayed is not None:
@@ -193,7 +194,8 @@ class Unit:
             return
         if self.readers[scheduled.id, None]:
             self.outputs[scheduled.id] = output
-        yield from sealed_parts.cells
+        if infos := sealed_parts.close_ssts():
+            yield self._make_sst_cell(infos)
         for part in sealed_parts.take_rest():
             yield from self._keep_sealed(part)
         for table in tables.values():
@@ -555,7 +557,7 @@ class Unit:
                 b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None
             )
             with carried_by_spark("flush"):
-                yield self._upload_sealed(_handed_over(self.gathered))
+                yield self._upload_sealed(hand_over(self.gathered))
             return
         for table_id, chunk in self.arrived:
             yield make_cells(self.number, Address.of_sealed(table_id), [chunk])
@@ -563,19 +565,18 @@ class Unit:
         for sealed in own:
             yield from self._keep_sealed(sealed)
 
-    def _upload_parts(self, parts: list[SealedBatch]) -> pa.RecordBatch:
-        """Upload parts of a MemTable while its executor goes on."""
-        return self._upload_sealed(_handed_over(parts))
-
     def _upload_sealed(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task
-        infos = batch_ingest(
-            opened_objects(task.store_uri),
-            batches,
-            task.epoch,
-            task.data_prefix,
-            task.policy.target_bytes,
+        objects = opened_objects(task.store_uri)
+        return self._make_sst_cell(
+            batch_ingest(objects, batches, task.epoch, task.data_prefix, task.policy.target_bytes)
         )
+
+    def _begin_ingest(self) -> PartIngest:
+        task = self.task
+        return PartIngest(opened_objects(task.store_uri), task.epoch, task.data_prefix, task.policy.target_bytes)
+
+    def _make_sst_cell(self, infos: list[SstInfo]) -> pa.RecordBatch:
         return make_cells(self.number, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
@@ -635,12 +636,6 @@ def _rows_below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int
     if not schema.distribution:  # all rows are of vnode 0
         return delta if end > 0 else delta.slice(0, 0)
     return some_rows(delta, np.asarray(vnodes_of([delta.column(c) for c in schema.distribution], vnode_count)) < end)
-
-
-def _handed_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:
-    """Yield the batches and release each one."""
-    while batches:
-        yield batches.pop()
 
 
 def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:

@@ -28,7 +28,7 @@ from tussock.statestore.hummock import ingest
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
-from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.ingest import PartIngest, batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import TAIL_SIZE
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
@@ -115,6 +115,38 @@ def test_each_sst_is_uploaded_while_the_next_is_built(
     infos = _write(store, [sealed(1, rows)], target=size // 4 + 1)
     assert (store.built, store.uploaded, sum(info.rows for info in infos)) == (4, 4, 8_000)
     assert all(a.sections[-1].last_key < b.sections[0].first_key for a, b in pairwise(infos))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_of_tables_share_ssts_with_the_rows_of_all(seed: int, objects: ObjectStore) -> None:
+    chance = random.Random(seed)
+    ascending = seed % 2 == 0
+    expected: dict[int, dict[bytes, Row]] = {1: {}, 2: {}}
+    parts, target = PartIngest(objects, 3, f"data/{3:016x}", 20_000), 20_000
+    for number in range(30):
+        batches = []
+        for table in chance.sample([1, 2], chance.choice([1, 2])):
+            form = b"%d/%02d" if chance.random() < 0.1 else b"%03d/%02d"  # keys of several lengths, or of one
+            rows: dict[bytes, Row] = {
+                storage_key(table, number if ascending else chance.randrange(90), form % (i, number)): {
+                    "n": i,
+                    "s": chance.choice([None, "a", "b" * 90]),
+                }
+                for i in range(chance.choice([1, 80]))
+            }
+            batches.append(sealed(table, dict(rows)))
+            expected[table] |= rows
+        parts.add_part(batches)
+    infos = parts.close()
+    assert sum(info.rows for info in infos) == sum(map(len, expected.values()))
+    assert all(sum(section.bytes for section in info.sections) <= target for info in infos)
+    if ascending:
+        assert len(infos) < 20, "the 45 parts share SSTs"
+    store = HummockStore(objects, with_l0(empty_version(), 3, infos), BlockCache())
+    for table, rows in expected.items():
+        exists, answer = store.multi_get(table, pa.array(list(rows), pa.binary()), 3)
+        assert exists.true_count == len(rows)
+        assert answer.to_pylist() == list(rows.values())
 
 
 def test_an_sst_can_be_read_by_its_specification_alone() -> None:
