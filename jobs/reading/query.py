@@ -1,6 +1,7 @@
 """Run SELECT queries over a version: Spark's own query, in which every relation is a frame over the state store."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +35,6 @@ from tussock.statestore.meta.version import HummockVersion
 #: Maps a statement's version and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
 VersionOf = Callable[[HummockVersion, int], HummockVersion]
 
-_WHOLE: Mapping[str, ViewPart] = {}
-
 
 class FunctionInQueryError(InputError):
     """A query calls a Python function, but these run only in materialized views."""
@@ -49,122 +48,113 @@ class FunctionInQueryError(InputError):
         )
 
 
-def query_frame(
-    spark: SparkSession,
-    store_uri: str,
-    version: HummockVersion,
-    sight: Sight,
-    sql: str,
-    relations: Collection[str],
-    time_zone: str,
-    at: Sequence[RelationAt],
-    version_of: VersionOf,
-    parts: Mapping[str, ViewPart],
-    in_flight: RowsInFlight,
-) -> DataFrame:
-    """Return the query over the rows of `relations` in `sight`, in its own Spark session without name clashes.
+@dataclass(frozen=True, slots=True)
+class QueryInput:
+    """The rows that a query reads.
 
     Args:
-        version: any version that contains the epochs of `sight`.
+        version: any version that contains the epochs of `sight`. Its SSTs must stay until the last action on a frame
+            over it is done, as for `relation_frame`.
         relations: the relations that the query reads; may include others.
         time_zone: the store's.
         at: the relations that it reads at other epochs, by their names in its text.
         version_of: maps `version` and one of those epochs to the version on which to read it; see
             `StoredRows.version_of`.
+        in_flight: changes to include, if the epoch of `sight` is in flight in `version`.
         parts: for ordered views, by their names in the text: the rows to read, in order. Others are read whole, in any
             order.
-        in_flight: changes to include, if the epoch of `sight` is in flight in `version`.
+    """
 
-    Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
+    store_uri: str
+    version: HummockVersion
+    sight: Sight
+    relations: Collection[str]
+    time_zone: str
+    at: Sequence[RelationAt]
+    version_of: VersionOf
+    in_flight: RowsInFlight
+    parts: Mapping[str, ViewPart] = field(default_factory=dict)
+
+    def at_other_epoch(self, other: RelationAt) -> "QueryInput":
+        """Return the input of a query of one relation at another epoch."""
+        name = other.relation.name
+        return replace(
+            self,
+            version=self.version_of(self.version, other.epoch),
+            sight=other.seen or Sight(other.epoch),
+            relations=[name],
+            at=(),
+            in_flight=NOTHING_IN_FLIGHT,
+            parts={name: self.parts[other.name]} if other.name in self.parts else {},
+        )
+
+
+def query_frame(spark: SparkSession, sql: str, read: QueryInput) -> DataFrame:
+    """Return a query in its own Spark session, without name clashes.
+
     Warns: PausedViewWarning, HeldViewWarning.
     Raises: NoStoredRowsError if the query reads a source; EpochExpiredError if the version no longer contains an epoch
-        of `at`; Spark's own errors.
+        of `read.at`; Spark's own errors.
     """
     try:
-        session = query_session(
-            spark, store_uri, version, sight, relations, time_zone, at, version_of, parts, in_flight
-        )
-        return query_rows(session, sql)
+        return query_rows(query_session(spark, read), sql)
     except AnalysisException as err:
+        catalog = read.version.catalog
         missing = (err.getMessageParameters() or {}).get("relationName", "").replace("`", "").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {
-            r.name for r in version.catalog.relations_at(sight.epoch)
+            r.name for r in catalog.relations_at(read.sight.epoch)
         }:
             raise NoStoredRowsError(missing) from err
         routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
         if err.getCondition() == "UNRESOLVED_ROUTINE" and any(
-            f.name == routine for f in functions_of(version.catalog.live_relations())
+            f.name == routine for f in functions_of(catalog.live_relations())
         ):
             raise FunctionInQueryError(routine) from err
         raise
 
 
-def query_session(
-    spark: SparkSession,
-    store_uri: str,
-    version: HummockVersion,
-    sight: Sight,
-    relations: Collection[str],
-    time_zone: str,
-    at: Sequence[RelationAt],
-    version_of: VersionOf,
-    parts: Mapping[str, ViewPart] = _WHOLE,
-    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
-) -> SparkSession:
-    """Return a new Spark session with a view for each stored relation in `sight`, and for each of `at` at its epoch.
+def query_session(spark: SparkSession, read: QueryInput) -> SparkSession:
+    """Return a new Spark session with a view for each stored relation, and for each of `read.at` at its epoch.
 
     Plain views become their queries, together with the relations that they read. Otherwise as `query_frame`.
     """
-    session = sql_session(spark, time_zone)
-    for other in at:
-        own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
-        _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(
-            quote_name(other.name)
-        )
-    _make_known(session, store_uri, version, sight, relations, parts, in_flight)
+    session = sql_session(spark, read.time_zone)
+    for other in read.at:
+        _frame_at(session, read.at_other_epoch(other), other).createOrReplaceTempView(quote_name(other.name))
+    _make_known(session, read)
     return session
 
 
-def _frame_at(
-    session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt, parts: Mapping[str, ViewPart]
-) -> DataFrame:
+def _frame_at(session: SparkSession, read: QueryInput, other: RelationAt) -> DataFrame:
     relation = other.relation
     if other.since is not None:
-        check_readable(version, other.since)
-        changes = changes_frame(session, store_uri, version, relation, other.since, other.epoch)
+        check_readable(read.version, other.since)
+        changes = changes_frame(session, read.store_uri, read.version, relation, other.since, other.epoch)
         bounds = zip(CHANGE_COLUMNS[1:], (other.since, other.epoch), strict=True)
         return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
-    known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
+    known = _make_known(session, read)
     frame = session.table(quote_name(relation.name))
     for name in known:  # the frame keeps their plans; these names belong to another epoch
         session.catalog.dropTempView(name)
     return frame
 
 
-def _make_known(
-    session: SparkSession,
-    store_uri: str,
-    version: HummockVersion,
-    sight: Sight,
-    relations: Collection[str],
-    parts: Mapping[str, ViewPart],
-    in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
-) -> list[str]:
+def _make_known(session: SparkSession, read: QueryInput) -> list[str]:
     """Create Spark views of the visible relations, and of the relations that plain views among them read.
 
     Returns their names.
     """
-    known = []
-    for relation in relations_read(version, sight, relations):
-        warn_of_age(relation, sight)
+    known, uri, version = [], read.store_uri, read.version
+    for relation in relations_read(version, read.sight, read.relations):
+        warn_of_age(relation, read.sight)
         if relation.kind is RelationKind.PLAIN_VIEW:
             register_view(session, plain_view_of(relation))
         elif output_of(relation) is not None:
-            part, epoch = parts.get(relation.name), sight.epoch_of(relation.name)
+            part, epoch = read.parts.get(relation.name), read.sight.epoch_of(relation.name)
             if part is None:
-                frame = relation_frame(session, store_uri, version, relation, epoch, in_flight=in_flight)
+                frame = relation_frame(session, uri, version, relation, epoch, in_flight=read.in_flight)
             else:
-                frame = ordered_frame(session, store_uri, version, relation, epoch, part)
+                frame = ordered_frame(session, uri, version, relation, epoch, part)
             with_lengths(frame, relation).createOrReplaceTempView(quote_name(relation.name))
         else:
             continue

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.statements import OP, BoundChange
 from tussock.jobs.reading.pending_rows import PendingRows
-from tussock.jobs.reading.query import VersionOf, query_session, with_lengths
+from tussock.jobs.reading.query import QueryInput, VersionOf, query_session, with_lengths
 from tussock.jobs.reading.read import NotThereYetError
 from tussock.jobs.reading.reader import open_table, relation_frame, stored_table
 from tussock.jobs.sql.change import changed_rows, require_one_row_a_key
@@ -21,7 +21,6 @@ def computed_change(
     pending: PendingRows,
     sandbox: Sandbox,
     bound: BoundChange,
-    time_zone: str,
     version_of: VersionOf,
 ) -> pa.Table:
     """The rows of a `statements.Change`: `op`, then the table's stored columns.
@@ -40,17 +39,10 @@ def computed_change(
     )
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
-    session = query_session(
-        spark,
-        objects.uri,
-        version,
-        pending.sight,
-        bound.relations,
-        time_zone,
-        bound.at,
-        version_of,
-        in_flight=pending.rows,
+    read = QueryInput(
+        objects.uri, version, pending.sight, bound.relations, sandbox.time_zone, bound.at, version_of, pending.rows
     )
+    session = query_session(spark, read)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True, in_flight=pending.rows)
     names = [c.name for c in relation.columns]
     names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # a user's column may be named c6

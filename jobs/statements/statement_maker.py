@@ -336,26 +336,24 @@ class StatementMaker:
     ) -> "DataFrame":
         """The rows of a SELECT over a sight."""
         from tussock.jobs.reading.ordered_query import ordered_parts
-        from tussock.jobs.reading.query import query_frame, relations_read
+        from tussock.jobs.reading.query import QueryInput, query_frame, relations_read
 
-        uri, version_of = self._meta.objects.uri, self._stored.version_of
-        read = {r.name: r for r in relations_read(version, sight, bound.relations)}
-        read |= {other.name: other.relation for other in bound.at if other.since is None}
         assert self._binder is not None, "it has bound the SELECT"
-        parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, version.mapping.vnode_count)
-        return query_frame(
-            self._spark(),
-            uri,
+        sandbox = self._binder.sandbox
+        ordered = {r.name: r for r in relations_read(version, sight, bound.relations)}
+        ordered |= {other.name: other.relation for other in bound.at if other.since is None}
+        read = QueryInput(
+            self._meta.objects.uri,
             version,
             sight,
-            sql,
             bound.relations,
-            self._binder.sandbox.time_zone,
+            sandbox.time_zone,
             bound.at,
-            version_of,
-            parts,
+            self._stored.version_of,
             in_flight,
+            ordered_parts(sandbox, SourceText(sql), ordered, version.mapping.vnode_count),
         )
+        return query_frame(self._spark(), sql, read)
 
     def _insert_of_select(self, waiting: WaitingLog, bound: BoundInsertSelect) -> ToLog:
         """The INSERT of a SELECT's rows."""
@@ -377,9 +375,7 @@ class StatementMaker:
             spark_errors_as_ours(SourceText(bound.statement, bound.start)),
             self.read_pending_rows(waiting, bound.reads) as seen,
         ):
-            rows = computed_change(
-                self._spark(), self._meta.objects, seen, sandbox, bound, sandbox.time_zone, self._stored.version_of
-            )
+            rows = computed_change(self._spark(), self._meta.objects, seen, sandbox, bound, self._stored.version_of)
         return _read_through(self._writer.store_change(bound.table.name, rows), waiting, bound.reads)
 
 
