@@ -12,7 +12,7 @@ A reader has no state: each call passes everything it needs. `registry.py` finds
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -186,7 +186,9 @@ _FIXED = {
 class SourceDescriber(Protocol):
     """The methods that CREATE SOURCE and the planner use."""
 
-    login: ClassVar[str]  # how to give credentials, since options may contain none; a sentence without its full stop
+    @property
+    def login(self) -> str:
+        """How to give credentials, since options may contain none: a sentence without its full stop."""
 
     def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options that a new source gets besides the options of its statement."""
@@ -262,7 +264,9 @@ class SourcePinner(Protocol):
 class InputReader(Protocol):
     """The methods that read pinned input."""
 
-    lists_deletes: ClassVar[bool]  # its input lists deleted rows, so it may contradict the taken rows
+    @property
+    def lists_deletes(self) -> bool:
+        """Whether its input lists deleted rows, so that it may contradict the taken rows."""
 
     def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """Return the document with the current locations of its items, which may differ from the pinned ones.

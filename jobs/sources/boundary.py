@@ -8,14 +8,15 @@ classes:
     ShortReadError of the source's file     becomes SourceTroubleError
     any other exception                     becomes SourceTroubleError, with its one-line cause (settings/cause.py)
 
-Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns only readers inside this boundary.
+Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns only readers inside this boundary. Each
+method is written out, so that mypy finds one that is missing here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,14 +26,32 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import EngineReader, OptionEffect, PinRequest, Pins, ReadPart, SourceReader
+from tussock.jobs.sources.base import (
+    DividedInput,
+    Division,
+    EngineReader,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    PinRequest,
+    Pins,
+    ReadPart,
+    Revision,
+    RowPlace,
+    SourceReader,
+    TimeZones,
+)
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, deliveries_in, records_of, require_same_place
 from tussock.jobs.sources.keyed import OPTIONS as KEYED_OPTIONS
+from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.base import ShortReadError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -66,22 +85,34 @@ class SourceTroubleError(SourceFileError):
         )
 
 
-class BoundedEngine:
+class BoundedEngine(EngineReader):
     """A reader of the engine inside the boundary."""
 
     def __init__(self, reader: EngineReader) -> None:
         self._reader = reader
+
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
+        with errors_of_source(source):
+            return self._reader.find_reason_for_spark(records_of(source))
+
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        with errors_of_source(source):
+            return self._reader.reasons_for_spark(records_of(source), document, zones)
+
+    def divide(self, source: CreateSource, document: msgspec.Raw, division: Division) -> DividedInput:
+        with errors_of_source(source):
+            return self._reader.divide(records_of(source), document, division)
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        return self._reader.item_of(part)
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See EngineReader. Errors name the file."""
         with errors_of_source(source, self._reader.item_of(part)):
             return self._reader.read(records_of(source), part, columns)
 
-    def __getattr__(self, name: str) -> Any:
-        return _guard_method(getattr(self._reader, name), waits=True)
 
-
-class BoundedReader:
+class BoundedReader(SourceReader):
     """A reader inside the boundary.
 
     Methods with a source among their arguments read the source's input, and are guarded. The other methods use
@@ -91,16 +122,21 @@ class BoundedReader:
     def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
 
+    @property
+    def login(self) -> str:
+        return self._reader.login
+
+    # --- at CREATE SOURCE: the source does not exist yet, so it cannot wait for its server ----------------------------
+
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        return self._reader.default_options(options)
+
     def check(self, source: CreateSource) -> None:
         """See SourceDescriber. Raises CredentialInOptionError too."""
         refuse_credentials(source, self._reader.login)
         check_keyed(source, self._reader.hidden(source))
-        _guard_method(self._reader.check, waits=False)(source)
-
-    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        """See SourceDescriber. A keyed source declares the columns of its rows."""
-        fields = cast(tuple[Field, ...], _guard_method(self._reader.describe, waits=False)(source, spark))
-        return fields if source.keyed is None else source.fields
+        with _errors_of_new_source(source):
+            self._reader.check(records_of(source))
 
     def effect_of(self, option: str) -> OptionEffect:
         """See SourceDescriber."""
@@ -108,17 +144,72 @@ class BoundedReader:
             return OptionEffect.AT_ONCE
         return OptionEffect.IDENTITY if option in KEYED_OPTIONS else self._reader.effect_of(option)
 
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """See SourceDescriber. A keyed source declares the columns of its rows."""
+        with _errors_of_new_source(source):
+            fields = self._reader.describe(records_of(source), spark)
+        return fields if source.keyed is None else source.fields
+
+    def identity(self, source: CreateSource) -> Identity:
+        with errors_of_source(source):
+            return self._reader.identity(records_of(source))
+
+    def append_only(self, source: CreateSource) -> bool:
+        with errors_of_source(source):
+            return self._reader.append_only(records_of(source))
+
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        with errors_of_source(source):
+            return self._reader.hidden(records_of(source))
+
+    # --- at the barrier -----------------------------------------------------------------------------------------------
+
     def pin(self, source: CreateSource, taken: StorageTable | None, request: PinRequest, keeper: Keeper) -> Pins:
         """See SourcePinner."""
         if request.restated is not None and request.restated.by:
             require_same_place(source, request.restated.item, request.restated.by)
         request = replace(request, deliveries=deliveries_in(source))
-        return cast(Pins, _guard_method(self._reader.pin, waits=True)(source, taken, request, keeper))
+        with errors_of_source(source, store=keeper.objects.uri):
+            return self._reader.pin(records_of(source), taken, request, keeper)
+
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
+        with errors_of_source(source):
+            return self._reader.waiting(records_of(source), taken, interval)
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        with errors_of_source(source):
+            return self._reader.wants(records_of(source), interval, item)
+
+    def revise(self, source: CreateSource, taken: StorageTable | None, revision: Revision, keeper: Keeper) -> Pins:
+        with errors_of_source(source, store=keeper.objects.uri):
+            return self._reader.revise(records_of(source), taken, revision, keeper)
+
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        with errors_of_source(source):
+            return self._reader.changes_since(records_of(source), document)
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        return self._reader.items(document)
+
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        return self._reader.part_of(document, names)
+
+    # --- in the epoch -------------------------------------------------------------------------------------------------
 
     @property
     def engine(self) -> EngineReader | None:
         """See SourceReader. Inside the boundary too."""
-        return None if self._reader.engine is None else cast(EngineReader, BoundedEngine(self._reader.engine))
+        return None if self._reader.engine is None else BoundedEngine(self._reader.engine)
+
+    @property
+    def lists_deletes(self) -> bool:
+        return self._reader.lists_deletes
+
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        with errors_of_source(source, store=keeper.objects.uri):
+            return self._reader.locate_input(records_of(source), document, keeper)
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
@@ -141,9 +232,43 @@ class BoundedReader:
                 for as_of, some in _alike_parts(self._reader, source, document)
             )
 
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._reader, name)
-        return _guard_method(member, waits=True) if callable(member) else member
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        with errors_of_source(source):
+            return self._reader.translate(error, records_of(source), document)
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
+        return self._reader.place_of(row_id, documents)
+
+    # --- taken input --------------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        return self._reader.taken_schema(name)
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        return self._reader.taken_rows(schema, pins, epoch)
+
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
+        return self._reader.as_recorded(schema, document, epoch)
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        return self._reader.taken_items(taken)
+
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        return self._reader.taken_total(taken)
+
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return self._reader.taken_by_spark(taken)
+
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
+        return self._reader.kept_objects(taken)
+
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
+        return self._reader.taken_document(taken, without, first, end)
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return self._reader.taken_sizes(taken)
 
 
 def _alike_parts(
@@ -168,30 +293,16 @@ def _union_frames(frames: "Iterator[DataFrame]") -> "DataFrame":
     return reduce(lambda before, more: before.unionAll(more), frames)
 
 
-def bound_reader(reader: SourceReader) -> SourceReader:
-    """Wrap a reader in the boundary."""
-    return cast(SourceReader, BoundedReader(reader))
-
-
-def _guard_method(method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-    """`waits`: the source already exists, and waits for its server."""
-
-    def call_method(*args: Any, **named: Any) -> Any:
-        source = next((value for value in (*args, *named.values()) if isinstance(value, CreateSource)), None)
-        if source is None:
-            return method(*args, **named)
-        args = tuple(records_of(value) if value is source else value for value in args)
-        named = {name: records_of(value) if value is source else value for name, value in named.items()}
-        store = next((value.objects.uri for value in (*args, *named.values()) if hasattr(value, "objects")), "")
-        try:
-            with errors_of_source(source, store=store):
-                return method(*args, **named)
-        except SourceAwayError as err:
-            if waits or not isinstance(err.__cause__, TussockError):
-                raise
-            raise err.__cause__ from None
-
-    return call_method
+@contextmanager
+def _errors_of_new_source(source: CreateSource) -> Iterator[None]:
+    """As `errors_of_source`, for a source that does not exist yet: an error of its server passes."""
+    try:
+        with errors_of_source(source):
+            yield
+    except SourceAwayError as err:
+        if not isinstance(err.__cause__, TussockError):
+            raise
+        raise err.__cause__ from None
 
 
 @contextmanager

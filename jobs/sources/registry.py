@@ -3,7 +3,7 @@
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.avro import AvroFiles
 from tussock.jobs.sources.base import SourceReader
-from tussock.jobs.sources.boundary import bound_reader
+from tussock.jobs.sources.boundary import BoundedReader
 from tussock.jobs.sources.csv import CsvFiles
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.envelope_files import EnvelopeFiles
@@ -42,7 +42,7 @@ WITHOUT_PATH = ("kafka", "iceberg", OTHER_STORE, POSTGRES)
 
 
 _ENVELOPES = "envelopes"
-_BOUNDED = {format: bound_reader(reader) for format, reader in {**READERS, _ENVELOPES: EnvelopeFiles()}.items()}
+_BOUNDED = {format: BoundedReader(reader) for format, reader in {**READERS, _ENVELOPES: EnvelopeFiles()}.items()}
 
 
 def reader_of(source: CreateSource) -> SourceReader:

@@ -27,13 +27,15 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
 from tussock.jobs.sinks.delta_state import translating_errors
-from tussock.jobs.sources.base import Division, PinRequest, SourceReader, TimeZones
-from tussock.jobs.sources.boundary import SourceTroubleError, bound_reader, errors_of_source
+from tussock.jobs.sources.base import Division, PinRequest, Pins, Revision, SourceReader, TimeZones
+from tussock.jobs.sources.boundary import BoundedReader, SourceTroubleError, errors_of_source
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
+from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import READERS
 from tussock.statestore.errors import DamagedError, InputError, MustStopError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError, ShortReadError
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 FIELDS = (Field("id", "int"),)
 OF_LIBRARIES: tuple[Exception, ...] = (
@@ -72,7 +74,7 @@ METHODS = (
     "waiting",
     "wants",
     "revise",
-    "located",
+    "locate_input",
     "frame",
     "by_spark",
     "translate",
@@ -96,10 +98,11 @@ def raising(reader: SourceReader, error: Exception) -> SourceReader:
 
     failing = {**dict.fromkeys(methods_of(reader), fail), "item_of": lambda self, part: "a file"}
     kind = type(f"Raising{type(reader).__name__}", (type(reader),), failing)
-    return bound_reader(kind())
+    return BoundedReader(kind())
 
 
 RAW = msgspec.Raw(b"{}")
+KEEPER = Keeper(LocalObjectStore(Path("/nowhere")), 1)
 
 
 def call(reader: SourceReader, method: str, of: CreateSource) -> object:
@@ -107,10 +110,15 @@ def call(reader: SourceReader, method: str, of: CreateSource) -> object:
     arguments = {
         "check": (of,),
         "describe": (of, None),
-        "pin": (of, None, PinRequest(), None),
+        "pin": (of, None, PinRequest(), KEEPER),
+        "waiting": (of, None),
+        "wants": (of, None, "x"),
+        "revise": (of, None, Revision(Pins()), KEEPER),
+        "locate_input": (of, RAW, KEEPER),
         "frame": (None, of, RAW, ()),
         "by_spark": (None, of, RAW),
-    }.get(method, (of, RAW, None))
+        "translate": (ValueError(), of, RAW),
+    }[method]
     return getattr(reader, method)(*arguments)
 
 
@@ -138,7 +146,7 @@ def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
         engine = type("RaisingEngine", (type(reader.engine),), failing)
         with_engine = type("WithEngine", (type(reader),), {})()
         with_engine.engine = engine.__new__(engine)  # without the arguments of some engines
-        whole = bound_reader(with_engine).engine
+        whole = BoundedReader(with_engine).engine
         assert whole is not None
         zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
         with pytest.raises(SourceTroubleError) as raised:
