@@ -8,66 +8,47 @@ the upload of SSTs, which are named after their content.
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import (
-    WEIGHT,
-    decode_tables,
-    empty_chunk,
-    encode_parts,
-    encode_table,
-    make_chunk,
-    some_rows,
-)
+from tussock.jobs.chunks.chunk import decode_tables, empty_chunk, encode_parts, make_chunk, some_rows
 from tussock.jobs.chunks.failure import SourceContradictedError, carried_by_spark, encode_failure
 from tussock.jobs.executors.base import ChangeError, net_chunk
 from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install_functions
-from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import NeededOutput, ScheduledFragment, SnapshotPart
-from tussock.jobs.sources.base import ByPosition, ReadPart
-from tussock.jobs.sources.file_facts import file_of_part, with_hidden
-from tussock.jobs.sources.keyed import is_keyed, records_of
-from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.keyed import is_keyed
 from tussock.jobs.sources.ports import Port
-from tussock.jobs.sources.registry import plan_of_source, reader_of
-from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
-from tussock.jobs.sources.rejects import quarantines_rejects, split_rejects
-from tussock.jobs.sources.row_changes import RowChanges, row_changes
-from tussock.jobs.sources.widening import widen_columns
+from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
+from tussock.jobs.task.level_flush import LevelFlush, decode_sealed
 from tussock.jobs.task.opened import decoded_version, opened_objects
-from tussock.jobs.task.sealing import LevelSealer, SealedParts, hand_over
-from tussock.jobs.task.source_rows import SourceRows
-from tussock.jobs.task.vnode_parts import PartCells, VnodeParts
+from tussock.jobs.task.sealing import SealedParts
+from tussock.jobs.task.source_leaf import SourceLeaf
+from tussock.jobs.task.unit_output import FragmentInputSize, UnitOutput
+from tussock.jobs.task.vnode_parts import PartCells
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
-from tussock.jobs.wire.flush_policy import ExpectedSize, Flush
+from tussock.jobs.wire.flush_policy import ExpectedSize
 from tussock.jobs.wire.typed_rows import steps_behind, typed_rows
-from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.cache import process_cache
-from tussock.statestore.hummock.ingest import PartIngest, batch_ingest
-from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.meta.statement_log import read_payload
-from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.stacked import count_bytes
 from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, process_row_cache
 from tussock.statestore.table.state_table import StateTable
@@ -75,36 +56,9 @@ from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.vnode import vnodes_of
 from tussock.statestore.zones import install_rules
 
-_CHANGED_AT_ONCE = 1 << 17  # records of a keyed source
-_LARGE_BYTES = 128 << 20  # sealed on a unit; from here on, encoding them sets the peak of its memory
-
 log = logging.getLogger(__name__)
 
 _entries = decoder_of(tuple[Entry, ...])
-_parts = decoder_of(tuple[msgspec.Raw, ...])
-_files = decoder_of(tuple[PinnedFile, ...])
-
-
-@dataclass(slots=True)
-class _Output:
-    """The output of a fragment on this unit."""
-
-    put: FragmentOutput
-    parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # wanted snapshot parts, with changes
-    undeclared: tuple[str, ...] = ()  # for a source: fields of new files that it does not declare
-    fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # for a source: the output of its other ports
-    seen: ChunkValues | None = None  # summary of the changes, computed when the first filter needs it
-
-
-@dataclass(frozen=True, slots=True)
-class _InputSize:
-    """The size of a fragment's input on this unit."""
-
-    rows: int
-    bytes: int
-    hot: HotKeyFound | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-    matched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +78,23 @@ class Unit:
     number: int
     inbox: dict[Address, list[bytes]]  # a cell is removed with its last reader
     # (table id, chunk): MemTables of earlier levels, if this level gathers them.
-    arrived: Sequence[tuple[int, bytes]] = ()
+    arrived: InitVar[Sequence[tuple[int, bytes]]] = ()
     parts: PartCells | None = None  # input that was sent in parts
-    outputs: dict[int, _Output] = field(default_factory=dict)
+    outputs: dict[int, UnitOutput] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     own_vnodes: npt.NDArray[np.int64] = field(init=False)  # the same, as an array
-    gathered: list[SealedBatch] | None = field(init=False)  # MemTables sealed in this level; None unless it flushes
-    sealing: LevelSealer = field(init=False)
+    flush: LevelFlush = field(init=False)
     readers: Counter[tuple[int, int | None]] = field(init=False)  # by fragment and exchange: inputs not read yet
     filters: Filters | None = None  # of this level, computed when first needed
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, arrived: Sequence[tuple[int, bytes]]) -> None:
         install_functions(self.task.functions)
         install_rules(self.task.zones)
         self.own_vnodes = np.flatnonzero(np.asarray(self.task.unit_of_vnode) == self.number)
         self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1
-        self.gathered = [] if last and self.task.units_flush else None
-        self.sealing = LevelSealer(self.task, self.number)
+        self.flush = LevelFlush(self.task, self.number, arrived, [] if last and self.task.units_flush else None)
         self.readers = Counter(
             (f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.origins
         )
@@ -172,7 +124,7 @@ class Unit:
                 for unit in range(self.task.unit_count):
                     yield make_cells(unit, Address.of_answer(Mail.FAILURE), [failure])
                 return
-        yield from self._flush_sealed()
+        yield from self.flush.flush_sealed()
 
     # --- one fragment -----------------------------------------------------------------------------
 
@@ -180,9 +132,11 @@ class Unit:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
         much = self.task.expected is ExpectedSize.MUCH
-        sealed_parts = SealedParts(self._begin_ingest() if much else None)
-        if scheduled.source is not None:
-            output, taken = yield from self._read_source(scheduled)
+        sealed_parts = SealedParts(self.flush.begin_ingest() if much else None)
+        if (source := scheduled.source) is not None:
+            is_read_here = bool(self.readers[scheduled.id, None])
+            leaf = SourceLeaf(self.task, self.number, scheduled, source, self.inbox, is_read_here)
+            output, taken = yield from leaf.read_source()
         elif scheduled.replayed is not None:
             output, taken = self._replay_changes(scheduled.replayed)
         elif (coming := self._coming_input(scheduled)) is not None:
@@ -195,22 +149,24 @@ class Unit:
         if self.readers[scheduled.id, None]:
             self.outputs[scheduled.id] = output
         if infos := sealed_parts.close_ssts():
-            yield self._make_sst_cell(infos)
+            yield self.flush.make_sst_cell(infos)
         for part in sealed_parts.take_rest():
-            yield from self._keep_sealed(part)
+            yield from self.flush.keep_sealed(part)
         for table in tables.values():
             if (sealed := table.seal_changes()) is not None:
-                yield from self._keep_sealed(sealed)
+                yield from self.flush.keep_sealed(sealed)
+        yield from self._send_output(scheduled, output)
+        yield self._report_rows(scheduled, output, taken, time.perf_counter() - started)
+
+    def _send_output(self, scheduled: ScheduledFragment, output: UnitOutput) -> Iterator[pa.RecordBatch]:
+        """Yield the cells of a fragment's exchanges: to each unit its rows, or all rows for Spark to compute on."""
+        units = np.asarray(self.task.unit_of_vnode)
         for exchange in scheduled.exchanges:
             needed = exchange.needed
             chunk = self._part_for_reader(output, needed)
-            units = np.asarray(self.task.unit_of_vnode)
             if needed.project:
-                step = next(
-                    s
-                    for s in steps_behind(self.task.schedule, self.level)
-                    if s.address == (scheduled.id, exchange.index)
-                )
+                address = (scheduled.id, exchange.index)
+                step = next(s for s in steps_behind(self.task.schedule, self.level) if s.address == address)
                 yield from typed_rows(self.number, step, self.number, chunk)
                 continue
             pieces = (
@@ -220,9 +176,13 @@ class Unit:
             )
             for unit, cell in encode_parts(pieces, count_bytes(chunk)):
                 yield make_cells(unit, Address.of_exchange(scheduled.id, exchange.index), [cell])
+
+    def _report_rows(
+        self, scheduled: ScheduledFragment, output: UnitOutput, taken: FragmentInputSize, seconds: float
+    ) -> pa.RecordBatch:
+        """Return the cell with the fragment's report for the driver, and log it."""
         keyed = scheduled.source is not None and is_keyed(scheduled.source.statement)
         last = (scheduled.source is not None and not keyed) or self._is_materialized(scheduled)
-        seconds = time.perf_counter() - started
         report = FragmentReport(
             relation_id=scheduled.relation_id,
             fragment=scheduled.id,
@@ -246,7 +206,7 @@ class Unit:
             report.rows_out,
             seconds,
         )
-        yield make_cells(self.number, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
+        return make_cells(self.number, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _coming_input(self, scheduled: ScheduledFragment) -> _FragmentInput | None:
         """The input of a fragment without a source. None if it has no work on this unit."""
@@ -265,7 +225,7 @@ class Unit:
         coming: _FragmentInput,
         tables: dict[int, StateTable],
         sealed_parts: SealedParts,
-    ) -> tuple[_Output, _InputSize]:
+    ) -> tuple[UnitOutput, FragmentInputSize]:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
@@ -282,7 +242,7 @@ class Unit:
             parts=None if exchange is None or parts is None else partial(parts.take_parts, exchange),
             seal_written=sealed_parts.seal_tables,
         )
-        taken = _InputSize(
+        taken = FragmentInputSize(
             sum(i.num_rows for i in inputs),
             sum(i.nbytes for i in inputs),
             self._hottest_key(fragment, inputs),
@@ -297,7 +257,7 @@ class Unit:
             raise
         if exchange is not None and parts is not None:
             taken = replace(taken, rows=taken.rows + parts.rows, bytes=taken.bytes + parts.nbytes)
-        return _Output(put, self._snapshot_parts(scheduled, put.delta)), taken
+        return UnitOutput(put, self._snapshot_parts(scheduled, put.delta)), taken
 
     def _exchange_with_parts(self, scheduled: ScheduledFragment) -> Address | None:
         """The exchange of a fragment's first input, if rows of it were sent in parts."""
@@ -344,7 +304,7 @@ class Unit:
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
         return decoded if (decoded := decode_tables(sorted(chunks))) is not None else empty_chunk(origin.types)
 
-    def _keeps_none(self, output: _Output, scheduled: ScheduledFragment, place: int) -> bool:
+    def _keeps_none(self, output: UnitOutput, scheduled: ScheduledFragment, place: int) -> bool:
         """Whether the filter that reads an input surely keeps no row of the producer's changes."""
         origin, rows = scheduled.origins[place], output.put.delta
         if not origin.needed.is_changes or not 0 < rows.num_rows <= MOST_ROWS:
@@ -357,7 +317,7 @@ class Unit:
             output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[origin.producer])
         return output.seen.keeps_none(condition)
 
-    def _part_for_reader(self, output: _Output, needed: NeededOutput) -> pa.Table:
+    def _part_for_reader(self, output: UnitOutput, needed: NeededOutput) -> pa.Table:
         """The part of an output that a reader wants: changes, all rows, or the difference to a replaced relation."""
         if needed.port is not Port.ROWS:
             return select_columns(output.fed[needed.port], needed.columns)
@@ -380,83 +340,7 @@ class Unit:
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
 
-    # --- leaves and snapshots -----------------------------------------------------------------------------------------
-
-    def _read_source(self, scheduled: ScheduledFragment) -> Generator[pa.RecordBatch, None, tuple[_Output, _InputSize]]:
-        """Read this unit's parts of a source. A full read returns old and new rows, as the records are not stored.
-
-        Yields: cells of rows that are sent while others are read (vnode_parts.py).
-        """
-        source = scheduled.source
-        assert source is not None
-        statement, reader = source.statement, reader_of(source.statement)
-        row_id = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
-        fields = records_of(statement).fields
-        types = (*(fields[c].type for c in source.columns), *(c.type for c in source.hidden), *row_id)
-        undeclared: set[str] = set()
-        rejects = [empty_chunk(REJECT_TYPES)]
-
-        def read_new() -> Iterator[pa.Table]:
-            for part in self._read_parts(scheduled, LeafInput.SPLITS, LeafInput.ROWS):
-                undeclared.update(part.undeclared)
-                if part.rejects is not None:
-                    rejects.append(part.rejects)
-                yield widen_columns(part.rows, types)
-
-        def read_old() -> Iterator[pa.Table]:  # its files and rejects were reported in earlier epochs
-            for part in self._read_parts(scheduled, LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS):
-                yield widen_columns(part.rows, types)
-
-        if is_keyed(statement):
-            divided = self._parts_of_changes(scheduled)
-            output, taken = yield from _read_changes(statement, read_new(), rejects, divided)
-            return replace(output, undeclared=tuple(sorted(undeclared))), taken
-        files = self._files_with_ids(scheduled)
-        groups: dict[int, list[PinnedFile]] = {}
-        for file in files.values():
-            if file.meets >= 0 and file.meets % self.task.unit_count == self.number:
-                groups.setdefault(file.meets, []).append(file)
-        objects = opened_objects(self.task.store_uri)
-        rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
-        delta, parts = rows.collect_rows(read_new(), read_old())
-        taken = _InputSize(rows.read_rows, rows.read_bytes, matched=rows.new_rows - delta.num_rows)
-        fed = {Port.REJECTS: pa.concat_tables(rejects)}
-        return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
-
-    def _parts_of_changes(self, scheduled: ScheduledFragment) -> VnodeParts | None:
-        """The parts in which the changes of a keyed source are sent; None: they are sent as a whole."""
-        if self.readers[scheduled.id, None]:
-            return None
-        exchanges = [exchange for exchange in scheduled.exchanges if exchange.needed.port is Port.CHANGES]
-        if len(exchanges) != 1:
-            return None
-        needed = exchanges[0].needed
-        return VnodeParts(scheduled.id, exchanges[0].index, needed.keys, np.asarray(self.task.unit_of_vnode))
-
-    def _read_parts(self, scheduled: ScheduledFragment, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
-        """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""
-        source = scheduled.source
-        assert source is not None
-        engine = reader_of(source.statement).engine
-        most = _CHANGED_AT_ONCE if is_keyed(source.statement) else None
-        for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, parts), [])):
-            assert engine is not None, "Spark reads all input of this source"
-            for part in _parts.decode(chunk):
-                one = engine.read(source.statement, part, source.columns)
-                if not source.hidden:
-                    yield one
-                    continue
-                file = file_of_part(part)
-                for piece in _cut_rows(one.rows, most):
-                    yield replace(one, rows=with_hidden(piece, file, source.hidden))
-                    one = replace(one, rejects=None)  # those of the part are yielded once
-        for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
-            yield split_rejects(pa.ipc.open_stream(chunk).read_all())
-
-    def _files_with_ids(self, scheduled: ScheduledFragment) -> dict[int, PinnedFile]:
-        """The files whose rows keep ids of other files, or give their ids to other rows, by number."""
-        cells = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.FILES), [])
-        return {file.number: file for cell in cells for file in _files.decode(cell)}
+    # --- snapshots -----------------------------------------------------------------------------------------
 
     def _snapshot_parts(self, scheduled: ScheduledFragment, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """The snapshot parts that readers want in addition to the changes of a fragment."""
@@ -485,7 +369,7 @@ class Unit:
         for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
             yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
-    def _replay_changes(self, schema: TableSchema) -> tuple[_Output, _InputSize]:
+    def _replay_changes(self, schema: TableSchema) -> tuple[UnitOutput, FragmentInputSize]:
         """The changes of a table in this epoch, which the parent of this branch has written."""
         version = decoded_version(self.task.version)
         with_epoch = msgspec.structs.replace(version, epoch=self.task.epoch)
@@ -496,7 +380,7 @@ class Unit:
             for part in table.read_changes(version.epoch, vnodes=self.vnodes)
         ]
         delta = pa.concat_tables(changes) if changes else empty_chunk(tuple(c.type for c in schema.columns))
-        return _Output(FragmentOutput.of(delta)), _InputSize(0, 0)
+        return UnitOutput(FragmentOutput.of(delta)), FragmentInputSize(0, 0)
 
     def _read_payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(opened_objects(self.task.store_uri), name)).read_all()
@@ -509,7 +393,7 @@ class Unit:
         for address, chunks in self.inbox.items():
             if (number := address.epoch_in_flight) is not None:
                 loads = (
-                    (self.task.in_flight[number], partial(_sealed_batch, address.input, chunk)) for chunk in chunks
+                    (self.task.in_flight[number], partial(decode_sealed, address.input, chunk)) for chunk in chunks
                 )
                 runs.setdefault(address.input, []).extend(loads)
         return SharedBuffer(runs)
@@ -525,103 +409,6 @@ class Unit:
         of = RowsOf(self.task.store_uri, schema.table_id, unit, len(schema.columns))
         return process_row_cache().open_unit(of, self.own_vnodes, base, self.task.epoch)
 
-    # --- the flush --------------------------------------------------------------------------------
-
-    def _keep_sealed(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
-        """Keep a sealed MemTable if this level flushes, else send it on.
-
-        Whole SSTs are uploaded here; only the rest travels.
-        """
-        if self.gathered is not None:
-            self.gathered.append(sealed)
-            return
-        for part, uploaded in self.sealing.divide(sealed):
-            if uploaded:
-                yield self._upload_sealed([SealedBatch(part.table_id, part.rows.slice(0, uploaded))])
-            rest = part.rows.slice(uploaded)
-            if rest.num_rows:
-                for cell in encode_table(rest):
-                    yield make_cells(self.number, Address.of_sealed(part.table_id), [cell])
-
-    def _flush_sealed(self) -> Iterator[pa.RecordBatch]:
-        """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
-        if self.gathered is None or not (self.gathered or self.arrived):
-            return
-        size = sum(count_bytes(batch.rows) for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
-        flush = self.task.policy.choose_flush(self.task.expected, size, self.task.unit_count)
-        log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
-        if flush is Flush.UNIT:
-            if size >= _LARGE_BYTES:
-                give_back_freed_memory()
-            self.gathered += (
-                b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None
-            )
-            with carried_by_spark("flush"):
-                yield self._upload_sealed(hand_over(self.gathered))
-            return
-        for table_id, chunk in self.arrived:
-            yield make_cells(self.number, Address.of_sealed(table_id), [chunk])
-        own, self.gathered = self.gathered, None
-        for sealed in own:
-            yield from self._keep_sealed(sealed)
-
-    def _upload_sealed(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
-        task = self.task
-        objects = opened_objects(task.store_uri)
-        return self._make_sst_cell(
-            batch_ingest(objects, batches, task.epoch, task.data_prefix, task.policy.target_bytes)
-        )
-
-    def _begin_ingest(self) -> PartIngest:
-        task = self.task
-        return PartIngest(opened_objects(task.store_uri), task.epoch, task.data_prefix, task.policy.target_bytes)
-
-    def _make_sst_cell(self, infos: list[SstInfo]) -> pa.RecordBatch:
-        return make_cells(self.number, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
-
-
-def _read_changes(
-    statement: CreateSource, pieces: Iterable[pa.Table], rejects: list[pa.Table], parts: VnodeParts | None
-) -> Generator[pa.RecordBatch, None, tuple[_Output, _InputSize]]:
-    """Turn the records of a keyed source into changes, piece by piece: columns such as paths are as long as a row.
-
-    Args:
-        rejects: of the reader, which grow as pieces are read.
-        parts: sends most changes at once; None: the output contains all changes.
-    """
-    plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
-    rows = nbytes = weight = 0
-    read = list[RowChanges]()
-    types = tuple(f.type for f in statement.fields)
-    no_changes = empty_chunk((*types, *plan.change_types))
-    for piece in pieces:
-        rows += piece.num_rows
-        nbytes += piece.nbytes
-        weight += pc.sum(piece[WEIGHT]).as_py() or 0
-        one = row_changes(plan, statement.fields, piece, thread_kernel(), quarantine=quarantine)
-        if parts is not None:
-            yield from parts.add_rows(one.changes)
-            one = replace(one, changes=no_changes)
-        read.append(one)
-    if parts is not None:
-        yield from parts.close()
-    begun = (*(types[c] for c in plan.scope), *plan.truncation_types)
-    sent_later = parts.rest if parts is not None else [one.changes for one in read]
-    changes = pa.concat_tables([no_changes, *sent_later])
-    truncations = pa.concat_tables([empty_chunk(begun), *(one.truncations for one in read)])
-    fed = {
-        Port.REJECTS: pa.concat_tables([*rejects, *(one.rejects for one in read)]),
-        Port.CHANGES: changes,
-        Port.TRUNCATIONS: truncations,
-    }
-    return _Output(FragmentOutput(empty_chunk(types), rows, weight), fed=fed), _InputSize(rows, nbytes)
-
-
-def _cut_rows(rows: pa.Table, most: int | None) -> Iterator[pa.Table]:
-    """Cut rows into pieces of at most `most`. Without rows, or a bound, there is one piece."""
-    most = most or max(1, rows.num_rows)
-    return (rows.slice(start, most) for start in range(0, max(1, rows.num_rows), most))
-
 
 def _used_tables(scheduled: ScheduledFragment) -> list[TableSchema]:
     """The state tables of a fragment's operators."""
@@ -636,8 +423,3 @@ def _rows_below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int
     if not schema.distribution:  # all rows are of vnode 0
         return delta if end > 0 else delta.slice(0, 0)
     return some_rows(delta, np.asarray(vnodes_of([delta.column(c) for c in schema.distribution], vnode_count)) < end)
-
-
-def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
-    rows = decode_tables([chunk])
-    return None if rows is None else SealedBatch(table_id, rows)

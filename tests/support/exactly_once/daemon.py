@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark import daemon
 
 from tests.support.exactly_once.points import reach
+from tussock.jobs.task import level_flush
 from tussock.jobs.task import unit as actors
 from tussock.jobs.wire import flush
 from tussock.statestore.hummock import ingest
@@ -34,7 +35,7 @@ def watch_uploads() -> None:
         reach("flush ends")
         return infos
 
-    for module in (ingest, actors, flush):
+    for module in (ingest, level_flush, flush):
         module.batch_ingest = batch_ingest  # type: ignore[attr-defined]
 
 

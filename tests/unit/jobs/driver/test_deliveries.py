@@ -27,7 +27,7 @@ from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.task import sealing, unit, vnode_parts
+from tussock.jobs.task import sealing, source_leaf, vnode_parts
 from tussock.jobs.trouble.restate import Restating
 from tussock.jobs.trouble.supersede import abandon_barrier, take_corrected
 from tussock.jobs.wire.cell import Address
@@ -185,7 +185,7 @@ def test_random_deliveries_of_several_files_give_the_rows_of_the_model(
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(keyed_deliveries, "_PART_ROWS", chance.choice([3, 100]))
-    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
+    monkeypatch.setattr(source_leaf, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", chance.choice([1, 3, 100]))
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", chance.choice([0, 1 << 20]))
     monkeypatch.setattr(vnode_parts, "KEPT_BYTES", chance.choice([0, 1 << 20]))
@@ -293,7 +293,7 @@ def test_a_delivery_sends_only_the_rows_that_differ(tmp_path: Path, kind: str) -
 def test_a_large_delivery_is_compared_in_parts(
     tmp_path: Path, kind: str, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", 100)
+    monkeypatch.setattr(source_leaf, "_CHANGED_AT_ONCE", 100)
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", 300)
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", 4_000)
     monkeypatch.setattr(vnode_parts, "KEPT_BYTES", kept_bytes)

@@ -16,7 +16,7 @@ from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, KeyedBy
-from tussock.jobs.task import unit, vnode_parts
+from tussock.jobs.task import source_leaf, vnode_parts
 from tussock.statestore.types import arrow_type
 
 Row = dict[str, object]
@@ -75,7 +75,7 @@ def next_dump(chance: random.Random, key: tuple[str, ...], before: dict[int, Row
 def test_dumps_give_the_rows_of_the_newest_one(
     tmp_path: Path, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", 40)
+    monkeypatch.setattr(source_leaf, "_CHANGED_AT_ONCE", 40)
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", 60)
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", 2_000)
     monkeypatch.setattr(vnode_parts, "KEPT_BYTES", 0)

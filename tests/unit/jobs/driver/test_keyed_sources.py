@@ -39,7 +39,7 @@ from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.row_ids import pack_row_ids
-from tussock.jobs.task import sealing, unit, vnode_parts
+from tussock.jobs.task import sealing, source_leaf, vnode_parts
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.manifest import RowCounts
@@ -129,7 +129,7 @@ def divide_input(chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> Loca
     """Send, apply and seal few rows at once, as an epoch does with many, or all rows together."""
     if chance.random() < 0.3:
         return LocalRunner()
-    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
+    monkeypatch.setattr(source_leaf, "_CHANGED_AT_ONCE", chance.choice([3, 100]))
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", chance.choice([1, 3, 100]))
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", chance.choice([0, 1 << 20]))
     monkeypatch.setattr(vnode_parts, "KEPT_BYTES", chance.choice([0, 1 << 20]))
@@ -191,7 +191,7 @@ def test_a_large_first_load_holds_few_rows_at_once(
     tmp_path: Path, changes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the reader to the SSTs: the rows that wait at the sender, those that are applied together, and MemTables."""
-    monkeypatch.setattr(unit, "_CHANGED_AT_ONCE", 100)
+    monkeypatch.setattr(source_leaf, "_CHANGED_AT_ONCE", 100)
     monkeypatch.setattr(vnode_parts, "DIVIDED_ROWS", 200)
     monkeypatch.setattr(vnode_parts, "ENCODED_BYTES", 10_000)
     monkeypatch.setattr(keyed_changes, "_PART_ROWS", 300)
