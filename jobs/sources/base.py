@@ -286,7 +286,7 @@ class InputReader(Protocol):
             session: in the pipeline's time zone; the frame belongs to it.
             hidden: of `hidden`.
 
-        Raises: NoSparkReaderError, and the reader's errors if the input has changed since it was pinned.
+        Raises: PinnedReadError, and the reader's errors if the input has changed since it was pinned.
         """
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:

@@ -168,7 +168,7 @@ class _PinningRestated(BarrierPinner):
     restated: Restated
 
     def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> PinnedSource:
-        """See Pinning. A failing source is an error here, and is not held."""
+        """See BarrierPinner. A failing source is an error here, and is not held."""
         if source.id != self.source.id:
             return PinnedSource(Pins(), source.holds)
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)

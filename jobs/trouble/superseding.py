@@ -201,15 +201,15 @@ class SkippedPinning(BarrierPinner):
     )  # errors of sources that cannot be listed
 
     def make_request(self, source: CreateSource, max_bytes: int | None) -> PinRequest:
-        """See Pinning."""
+        """See BarrierPinner."""
         return PinRequest(self.interval, max_bytes, skip=self.detour.skip_files, only_skipped=True)
 
     def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
-        """See Pinning. Running builds read nothing."""
+        """See BarrierPinner. Running builds read nothing."""
         return AsInBarrier(self.version.catalog, self.version.catalog, epoch).advance_catalog(catalog, epoch)
 
     def _pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> PinnedSource:
-        """See Pinning. Removes the holds of files that the user skips or retries. A failing source stays unchanged."""
+        """See BarrierPinner. Removes holds of files that the user skips or retries. A failing source stays as it is."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)

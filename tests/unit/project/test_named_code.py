@@ -38,7 +38,7 @@ FOREIGN_WORDS = {
     "Spark": "createDataFrame inferSchema mapInArrow toArrow catalogString failOnError timeZoneId legacyINT96 "
     "pivotfirst hiddenOutputTag nullValue ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace dateFormat timestampFormat "
     "timestampNTZFormat varchar glob CAST PRECEDING",
-    "Java and Kafka": "toByteArray describeConfigs Admin",
+    "Java and Kafka": "toByteArray describeConfigs Admin KafkaError",
     "Airflow": "dagrun_timeout max_active_tis_per_dag multiple_outputs end_date operator_extra_links depends_on_past "
     "AIRFLOW_HOME",
     "Delta": "txn dataChange cdc",
@@ -55,6 +55,8 @@ PLAIN_BASES = frozenset(["Protocol", "object", "Generic", "Struct", "StrEnum", "
 TICKED = re.compile(r"`+([^`\n]+)`+")
 NAME = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\))?")
 BARE = re.compile(r"(?<!{ )(?<![`\w./'\"{$@-])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?![\w`/'\"]|\.\w)")
+SEE = re.compile(r"^See ([A-Z][a-z]+[A-Z]\w*)\.")  # a class, in the docstring of a method
+ERROR = re.compile(r"(?<![`\w.])([A-Z][a-z]\w+Error)\b")
 FILE = re.compile(r"(?<![\w/.*<>{}-])((?:[\w-]+/)*[\w-]+\.(?:py|md))\b(?:: (\w+)(?=`))?")
 OTHER_FILE = re.compile(r"\.(?:ya?ml|toml|json|sql|csv|parquet|svg|html|sh|cfg|txt|lock|xz|dat|sum|proto|py|md)$")
 
@@ -240,7 +242,7 @@ def texts_of(file: str) -> Iterator[tuple[int, str]]:
 
 def undefined_names(file: str) -> list[str]:
     """The names in the texts of a file that the code does not define, each with its line."""
-    known, undefined = names(), []
+    known, code, undefined = names(), file.endswith(".py"), []
     for line, text in texts_of(file):
         ticked = [
             (m.start(), full[1]) for m in TICKED.finditer(text) if (full := NAME.fullmatch(m[1])) and m[1][-1] != "_"
@@ -250,6 +252,8 @@ def undefined_names(file: str) -> list[str]:
             for m in BARE.finditer(text)
             if m[1].split(".")[-2] in known.classes or m[1].split(".")[-2] in known.modules
         ]
+        classes = [(m.start(), m[1]) for pattern in (SEE, ERROR) for m in pattern.finditer(text) if code]
+        bare += [(start, name) for start, name in classes if name not in known.declared]
         undefined += [
             f"{file}:{line + text[:start].count(chr(10))}: {name}"
             for start, name in ticked + bare
