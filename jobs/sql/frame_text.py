@@ -33,6 +33,7 @@ _ONE_SIDED = frozenset({"LeftSemi", "LeftAnti"})
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank"})  # whose children are the window's ORDER BY
 _OF_ONE_ROW = frozenset({"First", "Last", "AnyValue"})  # aggregates whose second argument means IGNORE NULLS
 _OF_OFFSETS = frozenset({"Lag", "Lead", "NthValue"})
+_UNITS = (("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000), ("microsecond", 1))
 _MOST_VALUES = 1000  # rows of VALUES in a text
 #: Nodes without an effect on the rows.
 _PASSED = frozenset({"SubqueryAlias", "View", "ResolvedHint", "Repartition", "RepartitionByExpression"})
@@ -98,13 +99,14 @@ class FrameText:
             case "Project":
                 if (source := self._exposed_source(node.child())) is not None:
                     return self._select_named(source, node)
-                select = self._bare_select(node.child())
+                select = self._sliding_select(node.child()) or self._bare_select(node.child())
                 select.columns = [self._column_text(e, select) for e in items(node.projectList())]
                 return select
             case "Aggregate" if _is_expand_of_sets(node.child()):
                 return self._select_grouping_sets(node)
             case "Aggregate":
-                select = self._session_select(node.child()) or self._bare_select(node.child())
+                below = node.child()
+                select = self._session_select(below) or self._sliding_select(below) or self._bare_select(below)
                 select.group = [self._expression_text(e, select) for e in items(node.groupingExpressions())]
                 select.columns = [c for e in items(node.aggregateExpressions()) for c in self._columns_text(e, select)]
                 return select
@@ -183,6 +185,28 @@ class FrameText:
         texts = (self._expression_text(e, select) for e in (moment, _without_conversions(gap)))
         call = f"session_window({', '.join(texts)})"
         select.scope = {**select.scope, marked[0].exprId().id(): call}
+        return select
+
+    def _sliding_select(self, node: JavaObject) -> _Select | None:
+        """The rows below the nodes that Spark makes of a sliding window, whose call is the text of its column."""
+        if node.productPrefix() != "Filter" or node.child().productPrefix() != "Expand":
+            return None
+        expand = node.child()
+        passed = {a.exprId().id() for a in items(expand.child().output())}
+        windows = [a for a in items(expand.output()) if a.exprId().id() not in passed]
+        if len(windows) != 1 or not windows[0].metadata().contains("spark.timeWindow"):
+            return None
+        bounds = next(
+            e for e in items(next(iter(items(expand.projections())))) if e.productPrefix() == "CreateNamedStruct"
+        )
+        _, start, _, end = (_without_wrappers(part) for part in items(bounds.children()))
+        duration, place = end.right().value(), start.left().right().elseValue().get()  # (moment - first) % slide
+        select = self._bare_select(expand.child())
+        moment = self._expression_text(_without_wrappers(place.left().left()), select)
+        first = place.left().right().value()
+        texts = [_interval_text(micros) for micros in (duration, place.right().value(), *([first] if first else []))]
+        call = f"window({moment}, {', '.join(texts)})"
+        select.scope = {**select.scope, windows[0].exprId().id(): call}
         return select
 
     def _select_windows(self, node: JavaObject) -> _Select:
@@ -265,24 +289,58 @@ class FrameText:
         """Several rows for each row, as in an unpivot: FROM … LATERAL VIEW stack(…) g AS …"""
         if _is_expand_of_sets(node):
             raise NoTextError("grouping sets without their aggregation")
+        if (unpivoted := self._select_unpivoted(node)) is not None:
+            return unpivoted
         outputs = list(items(node.output()))
         child = self._bare_select(node.child())
         if child.where:
             child = self._nest_select(child)
         alias = self._new_alias("g")
-        rows = [[self._expression_text(e, child) for e in items(row)] for row in items(node.projections())]
+        rows = [list(items(row)) for row in items(node.projections())]
         scope, names, values = dict(child.scope), list[str](), list[int]()
         for place, output in enumerate(outputs):
-            number, text = output.exprId().id(), rows[0][place]
-            if text in child.scope.values() and all(row[place] == text for row in rows):
-                scope[number] = text
+            if all(_number_of(row[place]) == output.exprId().id() for row in rows):
+                scope[output.exprId().id()] = self._expression_text(output, child)
             else:
                 values.append(place)
                 names.append(_name_text(output.name()))
-                scope[number] = f"{alias}.{names[-1]}"
-        listed = ", ".join(row[place] for row in rows for place in values)
+                scope[output.exprId().id()] = f"{alias}.{names[-1]}"
+        listed = ", ".join(self._expression_text(row[place], child) for row in rows for place in values)
         view = f"LATERAL VIEW stack({len(rows)}, {listed}) {alias} AS {', '.join(names)}"
         return _Select(child.source, scope, child.is_join, [*child.generators, view])
+
+    def _select_unpivoted(self, node: JavaObject) -> _Select | None:
+        """The rows of an unpivot of columns: FROM (SELECT …) UNPIVOT INCLUDE NULLS (v FOR n IN (…)). None: another one.
+
+        Each of its rows has the other columns, then the name of a column as a text, then its value.
+        """
+        *passed, key, value = items(node.output())
+        rows = [list(items(row)) for row in items(node.projections())]
+        words, columns = [row[-2] for row in rows], [_without_cast(row[-1]) for row in rows]
+        numbers = [*(a.exprId().id() for a in passed), *map(_number_of, columns)]
+        if (
+            any([*map(_number_of, row[:-2])] != numbers[: len(passed)] for row in rows)
+            or None in numbers
+            or len(set(numbers)) != len(numbers)
+            or any(w.productPrefix() != "Literal" or w.dataType().catalogString() != "string" for w in words)
+        ):
+            return None
+        select = self._bare_select(node.child())
+        select.columns = [c for c in _columns_of(select.scope, node.child().output()) if c[0] in numbers]
+        below, alias = self._nest_select(select), self._new_alias("u")
+        names = {number: text.partition(".")[2] for number, text in below.scope.items()}
+        listed = (
+            f"{names[c.exprId().id()]} AS {quote_name(w.value().toString())}"
+            for c, w in zip(columns, words, strict=True)
+        )
+        key_name, value_name = _name_text(key.name()), _name_text(value.name())
+        source = (
+            f"{below.source} UNPIVOT INCLUDE NULLS ({value_name} FOR {key_name} IN ({', '.join(listed)})) AS {alias}"
+        )
+        scope = {a.exprId().id(): names[a.exprId().id()] for a in passed}
+        scope |= {key.exprId().id(): key_name, value.exprId().id(): value_name}
+        # in a list of joins, UNPIVOT would apply to all items before it
+        return _Select(source, {number: f"{alias}.{name}" for number, name in scope.items()}, is_join=True)
 
     def _select_join(self, node: JavaObject) -> _Select:
         kind = node.joinType().toString()
@@ -454,6 +512,29 @@ def _without_conversions(node: JavaObject) -> JavaObject:
     while node.productPrefix() in ("KnownNullable", "PreciseTimestampConversion", "Cast"):
         node = node.child()
     return node
+
+
+def _without_wrappers(node: JavaObject) -> JavaObject:
+    """A part of a window, without the conversions that Spark adds between moments and numbers."""
+    while node.productPrefix() in ("KnownNullable", "PreciseTimestampConversion"):
+        node = node.child()
+    return node
+
+
+def _without_cast(node: JavaObject) -> JavaObject:
+    return node.child() if node.productPrefix() == "Cast" else node
+
+
+def _number_of(node: JavaObject) -> int | None:
+    """The number of a column; None for another expression."""
+    number: int | None = node.exprId().id() if node.productPrefix() == "AttributeReference" else None
+    return number
+
+
+def _interval_text(micros: int) -> str:
+    """The text of a time, in its largest unit."""
+    unit, size = next((unit, size) for unit, size in _UNITS if micros % size == 0)
+    return string_text(f"{micros // size} {unit}{'s' * (micros != size)}")
 
 
 def _is_expand_of_sets(node: JavaObject) -> bool:

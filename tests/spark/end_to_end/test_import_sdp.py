@@ -659,6 +659,24 @@ def fields():
     order = F.struct("id", "amount", "op")
     return spark.table("orders").select("id", order.dropFields("id").withField("twice", F.col("amount") * 2).alias("o"))
 
+@dp.materialized_view
+def one_by_one():
+    return spark.table("orders").unpivot(["id"], ["amount"], "what", "value").where("what <> 'id' AND id > 1")
+
+@dp.materialized_view
+def sliding():
+    hours = F.window("at", "36 hours", "10 hours")
+    return spark.table("orders").groupBy(hours, "op").agg(F.sum("amount").alias("total"))
+
+@dp.materialized_view
+def blanks():
+    return spark.table("orders").withColumn("op", F.nullif("op", F.lit("U"))).groupBy().pivot("op", ["", "I"]).count()
+
+@dp.materialized_view
+def blanks_by_customer():
+    rows = spark.table("orders").withColumn("op", F.regexp_replace("op", "D", ""))
+    return rows.groupBy("customer").pivot("op", ["", "I"]).agg(F.sum("amount"), F.count("id").alias("n"))
+
 def of(op):
     return spark.table("orders").where(F.col("op") == op).select("id")
 
@@ -673,7 +691,16 @@ def test_expressions_of_python_files_equal_spark(spark: SparkSession, tmp_path: 
     batch = Batch(spark.newSession())
     batch.run_file(spec.parent / "transformations" / "a.py", spec.parent / "data")
     with running(project, report, tmp_path / "store", spark) as session:
-        for name in ("lambdas", "not_null", "second", "fields"):
+        for name in (
+            "lambdas",
+            "not_null",
+            "second",
+            "fields",
+            "one_by_one",
+            "sliding",
+            "blanks",
+            "blanks_by_customer",
+        ):
             assert_same_answer(session.read(name), batch.answers[name].toArrow(), name)
         assert session.read("updates").to_pylist() == [{"id": 2}]
 
