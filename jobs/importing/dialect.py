@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tussock.jobs.importing.dialect_rules import correct_nodes, refusal_of
 from tussock.jobs.importing.errors import ProjectError
 
 if TYPE_CHECKING:
@@ -25,12 +26,19 @@ def translate_sql(sql: str, dialect: str) -> tuple[str, str]:
     from sqlglot.errors import ErrorLevel, SqlglotError
 
     try:
-        trees = sqlglot.parse(sql, read=dialect)
+        trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
+        for tree in trees:
+            if refusal := refusal_of(tree, dialect):
+                return "", refusal
         generator = _generator(pretty=True, unsupported_level=ErrorLevel.RAISE)
         translated = [
-            generator.generate(tree.transform(_explode_series).transform(_exclude_end).transform(_qualify_first))
+            generator.generate(
+                correct_nodes(tree, dialect)
+                .transform(_explode_series)
+                .transform(_exclude_end)
+                .transform(_qualify_first)
+            )
             for tree in trees
-            if tree is not None
         ]
     except SqlglotError as err:
         reason = " ".join(str(err).partition("\n")[0].split())
