@@ -5,7 +5,7 @@ the relations of the pipeline. Everything else is Spark's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import add, and_
 from typing import Any
@@ -275,51 +275,35 @@ class ProjectFrames:
         if any(leaf.productPrefix() == "LogicalRDD" and self._binding.sandbox.relation_of(leaf) for leaf in leaves):
             raise UnsupportedReadError(call, reason)
 
-    @contextmanager
-    def _refusing_effects(self) -> Iterator[None]:
-        """Refuse, inside the block, the calls of DataFrames that write rows or name them in the session."""
+    def _refusing_calls(self) -> AbstractContextManager[None]:
+        """Refuse, inside the block, the calls of DataFrames that read rows of a relation, or have an effect."""
 
-        def refusing(name: str, remedy: str) -> property:
-            def refuse(_: DataFrame) -> Any:
-                raise UnsupportedReadError(f"DataFrame.{name}", remedy)
-
-            return property(refuse)
-
-        of_spark = {name: getattr(ClassicDataFrame, name) for name in _REFUSED}
-        try:
-            for name, remedy in _REFUSED.items():
-                setattr(ClassicDataFrame, name, refusing(name, remedy))
-            yield
-        finally:
-            for name, call in of_spark.items():
-                setattr(ClassicDataFrame, name, call)
-
-    @contextmanager
-    def _refusing_rows(self) -> Iterator[None]:
-        """Refuse, inside the block, the calls of DataFrames that read rows of a relation."""
-
-        def refusing(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def refusing_rows(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
             def call(frame: DataFrame, *arguments: Any, **options: Any) -> Any:
                 self._require_no_rows(frame, f"DataFrame.{name}", _NO_ROWS)
                 return read(frame, *arguments, **options)
 
             return call
 
+        def refusing_effect(name: str, remedy: str) -> property:
+            def refuse(_: DataFrame) -> Any:
+                raise UnsupportedReadError(f"DataFrame.{name}", remedy)
+
+            return property(refuse)
+
         def pivot(grouped: GroupedData, pivot_col: str, values: list[Any] | None = None) -> GroupedData:
             if values is None:
                 self._require_no_rows(grouped._df, "pivot without values", _ROWS_NAME_COLUMNS)
             return of_spark(grouped, pivot_col, values)
 
-        reads, of_spark = {name: getattr(ClassicDataFrame, name) for name in _ROW_READS}, GroupedData.pivot
-        try:
-            for name, read in reads.items():
-                setattr(ClassicDataFrame, name, refusing(name, read))
-            GroupedData.pivot = pivot  # type: ignore[method-assign, assignment]
-            yield
-        finally:
-            GroupedData.pivot = of_spark  # type: ignore[method-assign]
-            for name, read in reads.items():
-                setattr(ClassicDataFrame, name, read)
+        of_spark = GroupedData.pivot
+        return _replacing(
+            {
+                **{(ClassicDataFrame, n): refusing_rows(n, getattr(ClassicDataFrame, n)) for n in _ROW_READS},
+                **{(ClassicDataFrame, name): refusing_effect(name, remedy) for name, remedy in _REFUSED.items()},
+                (GroupedData, "pivot"): pivot,
+            }
+        )
 
     def _clock(self) -> Column:
         if self._in_stream and not self._has_plain_clock:
@@ -336,25 +320,18 @@ class ProjectFrames:
             "current_date": lambda: self._clock().cast("date").alias("current_date()"),
             "input_file_name": lambda: F.col(f"{METADATA}.file_path"),
         }
-        of_spark = {name: getattr(F, name) for name in functions}
-        dropna = ClassicDataFrame.dropna
-        names = ("active", "getActiveSession")
-        before = {name: SparkSession.__dict__[name] for name in names}
-        builder = SparkSession.Builder.getOrCreate
-        try:
-            for name in names:
-                setattr(SparkSession, name, staticmethod(lambda: spark))
-            F.__dict__.update(functions)
-            ClassicDataFrame.dropna = _drop_nulls  # type: ignore[method-assign, assignment]
-            SparkSession.Builder.getOrCreate = lambda _: spark  # type: ignore[method-assign, assignment, return-value]
-            with self._refusing_rows(), self._refusing_effects():
-                yield
-        finally:
-            F.__dict__.update(of_spark)
-            ClassicDataFrame.dropna = dropna  # type: ignore[method-assign]
-            SparkSession.Builder.getOrCreate = builder  # type: ignore[method-assign]
-            for name in names:
-                setattr(SparkSession, name, before[name])
+        with (
+            _replacing(
+                {
+                    **{(SparkSession, name): staticmethod(lambda: spark) for name in ("active", "getActiveSession")},
+                    **{(F, name): function for name, function in functions.items()},
+                    (ClassicDataFrame, "dropna"): _drop_nulls,
+                    (SparkSession.Builder, "getOrCreate"): lambda _: spark,
+                }
+            ),
+            self._refusing_calls(),
+        ):
+            yield
 
     @property
     def session(self) -> SparkSession:
@@ -484,6 +461,19 @@ class _ProjectReader:
             return self.load(path, name, others[0] if others else schema, **options)
 
         return read
+
+
+@contextmanager
+def _replacing(attributes: Mapping[tuple[Any, str], object]) -> Iterator[None]:
+    """Replace attributes of classes and modules inside the block."""
+    before = {(owner, name): vars(owner)[name] for owner, name in attributes}
+    try:
+        for (owner, name), value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)
 
 
 def _drop_nulls(
