@@ -25,7 +25,7 @@ from tests.support.jobs.sources.plain_texts import engine_of, source_of
 from tests.support.zone_rules import ruled_by_python
 from tussock import Session
 from tussock.jobs.sources.base import Division, TimeZones
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.session import build_spark, epoch_session
 

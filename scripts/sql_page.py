@@ -13,7 +13,7 @@ import yaml
 from scripts.page_lines import wrapped
 from tussock.jobs.sources import (
     delta,
-    files,
+    file_options,
     iceberg,
     jdbc,
     kafka,
@@ -195,7 +195,7 @@ def _format(name: str, by: str, columns: str, options: str) -> list[str]:
 
 
 def _options() -> Iterator[str]:
-    own = _codes(o for o in files.OWN_OPTIONS if o != "path")
+    own = _codes(o for o in file_options.OWN_OPTIONS if o != "path")
     yield from wrapped(f"Every format of files also accepts {own}.")
     yield ""
     yield "No format that Spark reads accepts these options:"

@@ -25,7 +25,7 @@ from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import PinRequest, Pins, TimeZones, Together
-from tussock.jobs.sources.files import NewColumns
+from tussock.jobs.sources.file_options import NewColumns
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import takes_whole_deliveries
 from tussock.jobs.sources.listing import Interval

@@ -17,7 +17,7 @@ from tussock.jobs.catalog.definition import stores_rows
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import AddSourceColumns, SetSourceColumns
 from tussock.jobs.sources.base import Item
-from tussock.jobs.sources.files import NewColumns
+from tussock.jobs.sources.file_options import NewColumns
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.new_columns import evolved_fields, new_columns_mode, widened_fields
 from tussock.jobs.sources.registry import reader_of

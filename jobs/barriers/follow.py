@@ -25,7 +25,7 @@ from tussock.jobs.catalog.schemas import schemas_of
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.relation_names import schema_of
 from tussock.jobs.schedule.schedule import make_followed_schedule
-from tussock.jobs.sources.files import takes_back
+from tussock.jobs.sources.file_documents import takes_back
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.branch import own_ids

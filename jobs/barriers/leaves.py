@@ -18,8 +18,8 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.schedule.schedule import ScheduledFragment
 from tussock.jobs.sources.base import DividedInput, Division, Pins, RowPlace, SourceReader
+from tussock.jobs.sources.file_documents import document_of, files_of, in_new_folder, names_ids, takes_back
 from tussock.jobs.sources.file_facts import file_of_part
-from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
 from tussock.jobs.sources.kept_ids import plan_matches, read_kept_ids
 from tussock.jobs.sources.keyed import is_keyed
 from tussock.jobs.sources.pins import PinnedFile

@@ -23,7 +23,7 @@ from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
-from tussock.jobs.sources.files import spark_options
+from tussock.jobs.sources.file_options import spark_options
 from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.listing import RECURSIVE, absolute_path
 from tussock.statestore.errors import InputError

@@ -9,8 +9,8 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.sources.csv_header import ENFORCE, has_header, is_enforced, option, require_header
 from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.sources.file_portions import FileRecords
-from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.measures import measure_records
 from tussock.jobs.sources.pins import PinnedFile, verify_pin

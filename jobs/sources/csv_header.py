@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.errors import ways_on
-from tussock.jobs.sources.files import OWN_OPTIONS
+from tussock.jobs.sources.file_options import OWN_OPTIONS
 from tussock.jobs.sources.pins import PinnedFile, open_pinned
 
 HEADER, ENFORCE = "header", "enforceschema"  # option names in lower case; Spark ignores their case

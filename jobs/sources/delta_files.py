@@ -34,7 +34,8 @@ from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item
 from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.errors import OnlySparkReadsError, PinnedReadError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
-from tussock.jobs.sources.files import MISSING, document_of
+from tussock.jobs.sources.file_documents import document_of
+from tussock.jobs.sources.file_options import MISSING
 from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.lake_files import errors_of_item, is_small_rewrite
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket

@@ -1,11 +1,12 @@
 """The common part of file sources: paths, pins and taken files. Each format adds a way to read its files.
 
-A barrier stores a JSON list of PinnedFile. Barriers of all releases use this format, and the same decoder reads them.
+file_options.py     the options of such a source
+file_documents.py   the documents that pin files
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from functools import lru_cache
 from typing import ClassVar
 
@@ -28,7 +29,6 @@ from tussock.jobs.sources.base import (
 )
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import (
-    BadOptionError,
     ChangedFileError,
     FileTooLargeError,
     MissingPathError,
@@ -36,6 +36,18 @@ from tussock.jobs.sources.errors import (
     PartitionFoldersError,
 )
 from tussock.jobs.sources.etags import has_content_of
+from tussock.jobs.sources.file_documents import document_of, files_of
+from tussock.jobs.sources.file_options import (
+    AT_ONCE,
+    COLUMNS,
+    MISSING,
+    ON_CHANGE,
+    RETAIN,
+    NewColumns,
+    check_options,
+    may_be_missing,
+    retains_files,
+)
 from tussock.jobs.sources.file_portions import (
     FileRecords,
     end_portions,
@@ -49,8 +61,6 @@ from tussock.jobs.sources.file_portions import (
 )
 from tussock.jobs.sources.kept import Keeper, map_in_threads
 from tussock.jobs.sources.listing import (
-    RECURSIVE,
-    STORE_OPTIONS,
     Interval,
     ListedFile,
     check_path,
@@ -68,7 +78,6 @@ from tussock.jobs.sources.pinned_deliveries import (
     without_lone_replaced,
 )
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
-from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchange_files, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import (
@@ -85,111 +94,11 @@ from tussock.jobs.sources.taken import (
     taken_total,
     with_content,
 )
-from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
-
-_MAY_BE_MISSING = "may_be_missing"  # 'true': the files may appear after the source is created, and disappear
-MISSING = "missing"  # if a file lacks a declared column: 'error' or 'null'
-RETAIN = "retain"  # 'files' keeps the bytes of taken files; 'none': files never change
-ON_CHANGE = "on_change"  # the reaction to a changed taken file: 'error', 'restate' or 'ignore'
-COLUMNS = "columns"  # the effect of a new column of a file: one of NewColumns
-OWN_OPTIONS = (
-    "path",
-    RECURSIVE,
-    _MAY_BE_MISSING,
-    MISSING,
-    RETAIN,
-    ON_CHANGE,
-    ON_ERROR,
-    COLUMNS,
-    *STORE_OPTIONS,
-)  # none of these is an option of Spark
-
-_AT_ONCE = ("path", RECURSIVE, _MAY_BE_MISSING, ON_CHANGE, COLUMNS, *STORE_OPTIONS)
-_WITH_NAMES = ("csv", "avro", "json", "orc", "parquet")
-_files = decoder_of(tuple[PinnedFile, ...])
-
-
-def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:
-    """Return the files that a document pins."""
-    return () if document is None else _files.decode(document)
-
-
-def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
-    """Return the document that pins these files."""
-    return msgspec.Raw(msgspec.json.encode(files))
-
-
-def takes_back(document: msgspec.Raw) -> bool:
-    """Return whether a document pins files whose rows are taken back. False for sources without files."""
-    return b'"weight":-1' in bytes(document) and any(f.weight < 0 for f in files_of(document))
-
-
-def names_ids(document: msgspec.Raw) -> bool:
-    """Return whether rows of a document's files may keep ids of other files. It may be of any source."""
-    encoded = bytes(document)
-    return b'"ids":"' in encoded or b'"meets":' in encoded
-
-
-def files_to_decide(document: msgspec.Raw) -> list[PinnedFile]:
-    """Return the new files of a barrier. Files that are taken back and further portions were decided before."""
-    return [f for f in files_of(document) if f.weight > 0 and not is_further(f)]
-
-
-def divided_files(
-    document: msgspec.Raw, by_spark: Mapping[str, str]
-) -> tuple[list[PinnedFile], msgspec.Raw | None, str]:
-    """Return the files for actors, the document of those that Spark reads, and why it reads the first one.
-
-    Args:
-        by_spark: the barrier's record of files that Spark reads. Taken files have their own.
-    """
-    files = files_of(document)
-    reasons = [by_spark.get(file.path) or file.by_spark for file in files]
-    plain = [file for file, reason in zip(files, reasons, strict=True) if not reason]
-    rest = [file for file, reason in zip(files, reasons, strict=True) if reason]
-    why = next((f"{file.path}: {reason}" for file, reason in zip(files, reasons, strict=True) if reason), "")
-    return plain, document_of(rest) if rest else None, why
-
-
-def in_new_folder(document: msgspec.Raw, moves: Sequence[tuple[str, str]]) -> msgspec.Raw:
-    """Return a document whose files are where they are after moves (earlier folder, new folder).
-
-    Only sources of files move; without moves, the document may be of any source.
-    """
-    if not moves:
-        return document
-    files = files_of(document)
-    for was, base in moves:
-        files = tuple(msgspec.structs.replace(f, path=moved_path(f.path, was, base)) for f in files)
-    return document_of(files)
-
-
-def moved_path(path: str, was: str, base: str) -> str:
-    """Return the path of a file after its folder `was` became `base`; a file elsewhere stays."""
-    return f"{base}/{path.removeprefix(f'{was}/')}" if path.startswith(f"{was}/") else path
-
-
-def spark_options(source: CreateSource) -> dict[str, str]:
-    """Return the options of a source of files that are options of Spark or of Hadoop."""
-    return {name: value for name, value in source.options.items() if name not in OWN_OPTIONS}
-
-
-def retains_files(source: CreateSource) -> bool:
-    """Return whether the bytes of taken files stay reachable, so that their rows can be taken back."""
-    return source.options.get(RETAIN) == "files"
-
-
-class NewColumns(StrEnum):
-    """The values of the option `columns`: what a new column of a file causes."""
-
-    IGNORE = "ignore"
-    HOLD = "hold"
-    EVOLVE = "evolve"
 
 
 class FileSource:
@@ -225,7 +134,7 @@ class FileSource:
     def effect_of(self, option: str) -> OptionEffect:
         if option == RETAIN:
             return OptionEffect.STATE
-        at_once = option in _AT_ONCE or option.startswith("fs.")
+        at_once = option in AT_ONCE or option.startswith("fs.")
         return OptionEffect.AT_ONCE if at_once else OptionEffect.NEW_INPUT
 
     def alike_parts(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
@@ -239,32 +148,7 @@ class FileSource:
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
-        if (flag := source.options.get(_MAY_BE_MISSING, "true")) not in ("true", "false"):
-            raise BadOptionError(
-                source.name,
-                _MAY_BE_MISSING,
-                flag,
-                "expected 'true' (the files may appear after the source is created) or 'false'",
-            )
-        missing = source.options.get(MISSING)
-        if missing is not None and missing not in self.missing_columns:
-            raise BadOptionError(source.name, MISSING, missing, self.why_missing)
-        if (on_error := source.options.get(ON_ERROR, FAIL)) not in (FAIL, QUARANTINE):
-            reason = (
-                f"expected '{FAIL}' (hold a file with an unreadable record) or '{QUARANTINE}' (store such records in "
-                f"{rejects_name(source.name)}, and read the rest of the file)"
-            )
-            raise BadOptionError(source.name, ON_ERROR, on_error, reason)
-        if (retain := source.options.get(RETAIN, "none")) not in ("files", "none"):
-            reason = "expected 'files' (taken content can be read again after a change) or 'none' (files never change)"
-            raise BadOptionError(source.name, RETAIN, retain, reason)
-        _check_columns_option(source)
-        if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
-            raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
-        if on_change == "restate" and not retains_files(source):
-            raise BadOptionError(
-                source.name, ON_CHANGE, on_change, "rows can only be taken back if files are kept: set retain 'files'"
-            )
+        check_options(source, self.missing_columns, self.why_missing)
 
     def first_file(self, source: CreateSource) -> ListedFile | None:
         """Return the first non-empty file; None if no file exists yet and the source may wait for one.
@@ -279,7 +163,7 @@ class FileSource:
         try:
             files = list_files(path, options)
         except MissingPathError:
-            if _may_be_missing(source):
+            if may_be_missing(source):
                 return None
             raise
         if (spelled := partition_path(path, options)) is not None:
@@ -493,7 +377,7 @@ class FileSource:
         try:
             return list_files(path, options, request.interval)
         except MissingPathError as err:
-            waits = request.only_skipped or _may_be_missing(source)
+            waits = request.only_skipped or may_be_missing(source)
             if not waits and (request.interval is None or not has_interval(path)):
                 raise MissingPathError(err.path, err.near, source.name) from err
             return ()  # the interval has no files yet; a later run of it reads late ones
@@ -555,9 +439,6 @@ class FileSource:
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         return {f.number: f.epoch_cost for f in taken_files(taken) if f.rows}
-
-
-_ON_CHANGE = ("error", "restate", "ignore")
 
 
 def _with_same_bytes(
@@ -645,25 +526,6 @@ def _end_unfinished(file: PinnedFile) -> PinnedFile:
 
 def _without_rows(file: PinnedFile) -> PinnedFile:
     return msgspec.structs.replace(file, rows=False, withdrawn=True)
-
-
-def _may_be_missing(source: CreateSource) -> bool:
-    return source.options.get(_MAY_BE_MISSING) == "true"
-
-
-def _check_columns_option(source: CreateSource) -> None:
-    """Require a valid option `columns`, and files whose columns have names. Raises BadOptionError."""
-    if (columns := source.options.get(COLUMNS, NewColumns.IGNORE)) not in tuple(NewColumns):
-        expected = " or ".join(f"'{kind}'" for kind in NewColumns)
-        raise BadOptionError(source.name, COLUMNS, columns, f"expected {expected}")
-    if columns == NewColumns.IGNORE:
-        return
-    headless = source.format == "csv" and source.options.get("header", "").lower() != "true"
-    if source.format not in _WITH_NAMES or headless:
-        formats = f"{', '.join(_WITH_NAMES[1:])}, and csv with header 'true'"
-        raise BadOptionError(
-            source.name, COLUMNS, columns, f"the columns of files are known without Spark in {formats}"
-        )
 
 
 def _pins_of(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:

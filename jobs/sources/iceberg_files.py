@@ -42,7 +42,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import DividedInput, Division, EngineReader, Item, ReadPart
 from tussock.jobs.sources.errors import PinnedReadError
-from tussock.jobs.sources.files import MISSING
+from tussock.jobs.sources.file_options import MISSING
 from tussock.jobs.sources.iceberg_taken import BoundColumns
 from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.keyed import DELETE, LOG_FIELDS, UPSERT, without_operations

@@ -44,7 +44,7 @@ from tussock.jobs.sources.base import OptionEffect, PinRequest, Pins
 from tussock.jobs.sources.credentials import REFERENCES_LOGIN, MissingReferenceError, resolve_references
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError, require_count
-from tussock.jobs.sources.files import RETAIN
+from tussock.jobs.sources.file_options import RETAIN
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import CHANGES, JDBC, WATERMARK, RecordKind
 from tussock.jobs.sources.listing import RECURSIVE, literal_folder, split_bucket

@@ -54,7 +54,7 @@ from tussock.jobs.sources.deliveries import (
 )
 from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError, MissingOptionError
-from tussock.jobs.sources.files import COLUMNS, RETAIN, retains_files
+from tussock.jobs.sources.file_options import COLUMNS, RETAIN, retains_files
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type

@@ -21,7 +21,7 @@ from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.avro_schema import avro_fields
 from tussock.jobs.sources.base import Item
-from tussock.jobs.sources.files import COLUMNS, NewColumns
+from tussock.jobs.sources.file_options import COLUMNS, NewColumns
 from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.listing import ListedFile, open_file
 from tussock.jobs.sources.measures import open_file_bytes

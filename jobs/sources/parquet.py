@@ -41,8 +41,10 @@ from tussock.jobs.sources.errors import (
     TooFineTimeError,
     UnreadableFileError,
 )
+from tussock.jobs.sources.file_documents import divided_files, files_of, files_to_decide
+from tussock.jobs.sources.file_options import MISSING, OWN_OPTIONS
 from tussock.jobs.sources.file_portions import FileRecords
-from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, divided_files, files_of, files_to_decide
+from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
 from tussock.jobs.sources.kept import hadoop_options, map_in_threads
 from tussock.jobs.sources.listing import open_file

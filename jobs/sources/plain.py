@@ -22,7 +22,8 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import DividedInput, Division, EngineReader, ReadPart, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
-from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
+from tussock.jobs.sources.file_documents import divided_files, files_to_decide
+from tussock.jobs.sources.file_options import OWN_OPTIONS
 from tussock.jobs.sources.kept import map_in_threads
 from tussock.jobs.sources.pins import PinnedFile, open_pinned, verify_pin
 from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone

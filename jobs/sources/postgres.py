@@ -49,7 +49,7 @@ from tussock.jobs.sources.errors import (
     require_count,
     require_options,
 )
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.keyed import row_fields
 from tussock.jobs.sources.listing import Interval

@@ -33,8 +33,10 @@ from tussock.jobs.sources.errors import (
     UnreadableFileError,
 )
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, make_packer
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.sources.file_facts import fact_of_file, spark_uri
-from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of, spark_options
+from tussock.jobs.sources.file_options import OWN_OPTIONS, spark_options
+from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.kept import hadoop_options, map_in_threads, place_of_bytes
 from tussock.jobs.sources.listing import ListedFile, open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError

@@ -21,7 +21,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.csv_header import has_header, is_enforced
 from tussock.jobs.sources.describe import describe_source, place_source
-from tussock.jobs.sources.files import MISSING
+from tussock.jobs.sources.file_options import MISSING
 from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines_rejects

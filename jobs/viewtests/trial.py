@@ -42,7 +42,8 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
-from tussock.jobs.sources.files import ON_CHANGE, FileSource, retains_files
+from tussock.jobs.sources.file_options import ON_CHANGE, retains_files
+from tussock.jobs.sources.files import FileSource
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.statements.insert import rows_for_table
 from tussock.jobs.statements.statement_writer import StatementWriter

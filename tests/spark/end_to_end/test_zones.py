@@ -25,7 +25,7 @@ from tussock.jobs.reading.written_rows import write_csv, write_json
 from tussock.jobs.session import Session
 from tussock.jobs.settings.zone_errors import UnknownZoneError
 from tussock.jobs.sources.base import Restated
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.session import epoch_session

@@ -12,7 +12,7 @@ from tests.support.plugins import steps as shared
 from tests.support.plugins.steps import write_day
 from tussock.jobs.driver import runner
 from tussock.jobs.session import Session
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 
 meta = shared.meta
 

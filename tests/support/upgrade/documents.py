@@ -77,7 +77,7 @@ from tussock.jobs.logical.statements import (
     Update,
 )
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
 from tussock.statestore.meta.barrier import Barrier, Mutation, MutationKind, Undo

@@ -27,7 +27,7 @@ from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.spark.session import build_spark
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.upkeep.compaction import compact_store

@@ -35,7 +35,7 @@ from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
 from tussock.jobs.sources.errors import CannotRestateError
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import EpochUnderWayError
 from tussock.statestore.meta.barrier import BarrierPlan

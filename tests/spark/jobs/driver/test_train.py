@@ -18,7 +18,7 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError

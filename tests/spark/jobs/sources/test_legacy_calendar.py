@@ -13,7 +13,7 @@ from tests.support.spark_types import SparkSession
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import LegacyZoneError
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.parquet import ParquetFiles
 
 #: Every 11 days and some hours from the year 1 to 2100: 70,000 dates in all centuries, including leap days.

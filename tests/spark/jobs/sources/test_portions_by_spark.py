@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.jobs.sources.test_spark_files import read
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.pins import PinnedFile, Portion, Portions, recorded_etag
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.row_ids import file_of, position_of

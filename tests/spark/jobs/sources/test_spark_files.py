@@ -20,7 +20,7 @@ from tussock.jobs.sources.errors import (
     UnreadableFileError,
     UnsupportedFormatError,
 )
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.sources.row_ids import ROW_ID_NAME

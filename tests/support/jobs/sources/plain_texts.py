@@ -15,7 +15,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Division, EngineReader, TimeZones
 from tussock.jobs.sources.errors import OnlySparkReadsError
-from tussock.jobs.sources.files import document_of, files_of
+from tussock.jobs.sources.file_documents import document_of, files_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import REJECT

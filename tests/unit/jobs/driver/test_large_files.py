@@ -22,7 +22,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions
 from tussock.jobs.sources.base import Restated
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.sources.plain import PlainTexts
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.barrier import Barrier

@@ -23,7 +23,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.sources import csv_header, plain
 from tussock.jobs.sources.base import Division, TimeZones
 from tussock.jobs.sources.errors import ChangedFileError
-from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.file_documents import document_of
 
 COLUMNS = [("i", "int"), ("d", "double"), ("m", "decimal(6,2)"), ("b", "boolean"), ("y", "date"), ("t", "timestamp")]
 COLUMNS += [("s", "string")]

@@ -24,7 +24,7 @@ from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources import plain
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import OnlySparkReadsError
-from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.file_documents import files_of
 from tussock.jobs.sources.rejects import chunk_of
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack_row_ids
 from tussock.jobs.sources.taken import taken_files
