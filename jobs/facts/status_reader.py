@@ -1,5 +1,6 @@
 """Read the status of a pipeline from its store, and decide its health."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,9 +105,30 @@ def read_status(
         readers=list_readers(meta),
         reads=list_stores_read(meta, version),
     )
-    at_work = None if run is None or pipeline.schedule is None else run.interval_end
-    due_until = max((at for at in (ended, at_work) if at is not None), default=now)
-    facts = HealthFacts(
+    facts = _health_facts(meta, version, pipeline, status, past, ended)
+    argument = status.pipeline_argument if status.pipeline else ""
+    troubles = tuple(_to_run(trouble, argument, status.store) for trouble in find_troubles(facts))
+    return msgspec.structs.replace(status, troubles=troubles)
+
+
+def _health_facts(
+    meta: MetaStore,
+    version: HummockVersion,
+    pipeline: Pipeline,
+    status: Status,
+    past: Sequence[Interval],
+    ended: datetime | None,
+) -> HealthFacts:
+    """Return the facts that decide the health.
+
+    Args:
+        past: the newest intervals that have passed.
+        ended: the end of the newest interval whose run has ended.
+    """
+    at_work = None if status.run is None or pipeline.schedule is None else status.run.interval_end
+    due_until = max((at for at in (ended, at_work) if at is not None), default=status.at)
+    due = [one for one in past if one.end <= due_until]
+    return HealthFacts(
         status=status,
         committed=version.epoch,
         published=version.published,
@@ -114,13 +136,10 @@ def read_status(
         freshness=pipeline.freshness,
         publish=pipeline.publish,
         record=read_record(meta.objects, version.epoch) if version.epoch else None,
-        missing=missing_files(meta, version, pipeline.arrival, [one for one in past if one.end <= due_until], now),
-        is_empty=not version.epoch and not status.statements and barrier is None,
+        missing=missing_files(meta, version, pipeline.arrival, due, status.at),
+        is_empty=not version.epoch and not status.statements and status.open is None,
         inputs=inputs_by_relation(version.catalog) if version.held else {},
     )
-    argument = status.pipeline_argument if status.pipeline else ""
-    troubles = tuple(_to_run(trouble, argument, status.store) for trouble in find_troubles(facts))
-    return msgspec.structs.replace(status, troubles=troubles)
 
 
 def _overdue_since(status: Status, pipeline: Pipeline) -> datetime | None:
