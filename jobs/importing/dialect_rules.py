@@ -240,6 +240,9 @@ def _rules() -> list[_Rule]:
         others = [one for one in both if not _is_date(one) and not isinstance(one, exp.Interval | exp.Literal)]
         return dialect in _SUNDAY_IS_0 and len(others) == 1 and any(map(_is_date, both))
 
+    def counts_weeks(node: "Expr", dialect: str) -> bool:
+        return dialect == "duckdb" and str(node.args.get("unit")).upper() == "WEEK"
+
     def has_place(node: "Expr", dialect: str) -> bool:
         return dialect == "duckdb" and len(node.expressions) > 1
 
@@ -313,6 +316,7 @@ def _rules() -> list[_Rule]:
         ((exp.Greatest, exp.Least), lambda n, _: n.args.get("ignore_nulls") is False, "greatest or least of NULL",
          "Spark ignores NULL. Write CASE WHEN a > b THEN a WHEN a <= b THEN b END"),
         (exp.Sub, subtracts_unknown, "a difference with a date", "write date_diff, or subtract an INTERVAL"),
+        (exp.DateDiff, counts_weeks, "date_diff of weeks", "write date_diff('day', a, b) // 7"),
         (exp.Collate, always, "COLLATE", "compare lower(text)"),
         (exp.Div, truncates, "a division that truncates integers", "write CAST(a AS double) / b"),
         (exp.Select, lists_twice, "two lists of rows in one SELECT", "unnest one, or join them by their places"),

@@ -60,8 +60,8 @@ SELECTS = [
     "SELECT id, n / 2 AS q, n // 2 AS r, n / g AS p FROM t",
     "SELECT id, x::int AS q, CAST(x * 2 AS bigint) AS r, try_cast(x AS int) AS p, x::decimal(4, 2)::int AS z FROM t",
     "SELECT id, b::int + g::int AS q, '7'::int AS r, sum(x::int) OVER (PARTITION BY g) AS p FROM t",
-    "SELECT id, date_diff('day', ts, TIMESTAMP '2024-03-01 12:00:00') AS q, date_diff('week', d, DATE '2024-03-01') AS "
-    "r, date_diff('month', d, DATE '2024-03-01') AS p, date_diff('year', d, DATE '2024-03-01') AS z FROM t",
+    "SELECT id, date_diff('day', ts, TIMESTAMP '2024-03-01 12:00:00') AS q, "
+    "date_diff('month', d, DATE '2024-03-01') AS p, date_diff('year', d, DATE '2024-03-01') AS z FROM t",
     "SELECT id, datediff('hour', ts, TIMESTAMP '2024-03-01 00:00:00') AS q, datediff('quarter', ts, d) AS r FROM t",
     "SELECT id, d::date - DATE '2024-01-01' AS q, ts + INTERVAL (n) DAY AS r, ts + INTERVAL (n) WEEK AS p FROM t",
     "SELECT id, dayofweek(d) AS q, isodow(d) AS r, weekday(d) AS p, date_part('dow', d) AS z FROM t",

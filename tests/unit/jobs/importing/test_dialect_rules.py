@@ -47,6 +47,7 @@ from tussock.jobs.importing.dialect import translate_sql
         ("snowflake", "SELECT greatest(a, b) FROM t", "greatest or least of NULL"),
         ("postgres", "SELECT a / b FROM t", "a division that truncates integers"),
         ("postgres", "SELECT current_date - d FROM t", "a difference with a date"),
+        ("duckdb", "SELECT date_diff('week', a, b) FROM t", "date_diff of weeks"),
         ("duckdb", "WITH c AS (SELECT list_concat(a, b) AS q FROM t) SELECT * FROM c", "list_concat"),
     ],
 )
