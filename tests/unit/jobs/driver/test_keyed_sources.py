@@ -33,7 +33,7 @@ from tussock.jobs.executors.equal_rows import pair_equal_rows
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
+from tussock.jobs.logical.statements import CreateSchema, CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
 from tussock.jobs.reading.keyed_rows import keyed_changes_between
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.registry import plan_of_source, reader_of
@@ -53,12 +53,14 @@ FIELDS = (Field("id", "bigint"), Field("n", "int"), Field("v", "int"), Field("s"
 GONE = Call("EqualTo", "boolean", (Column(3, "string"), Literal("gone", "string")))
 GROUPED = (Field("v", "int"), Field("rows", "bigint"), Field("highest", "int"))
 EVERY_ROW = Scan("customers", (0, 1, 2, 3), FIELDS)
-BY_VALUE = Aggregate(
-    EVERY_ROW,
-    (Column(2, "int"),),
-    (AggCall("Count", "bigint", (Literal(1, "int"),)), AggCall("Max", "int", (Column(1, "int"),))),
-    GROUPED,
-)
+
+
+def group_by_value(relation: str) -> Aggregate:
+    calls = (AggCall("Count", "bigint", (Literal(1, "int"),)), AggCall("Max", "int", (Column(1, "int"),)))
+    return Aggregate(Scan(relation, (0, 1, 2, 3), FIELDS), (Column(2, "int"),), calls, GROUPED)
+
+
+BY_VALUE = group_by_value("customers")
 NOW_MS, DAY_MS = 1_800_000_000_000, 86_400_000
 Record = tuple[int, int, int | None, str]
 
@@ -107,9 +109,10 @@ class Model:
         return sorted(((v, len(ns), max(ns)) for v, ns in groups.items()), key=repr)
 
 
-def require_equal(meta: MetaStore, model: Model) -> None:
-    assert rows(meta, "customers") == model.rows()
-    assert rows(meta, "by_value") == model.by_value()
+def require_equal(meta: MetaStore, model: Model, schema: str = "") -> None:
+    """`schema`: of the source and its view, with a dot after it."""
+    assert rows(meta, f"{schema}customers") == model.rows()
+    assert rows(meta, f"{schema}by_value") == model.by_value()
 
 
 def some_records(chance: random.Random, epoch: int, texts: Sequence[str]) -> list[Record]:
@@ -139,51 +142,74 @@ def divide_input(chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> Loca
     return LocalRunner(FlushPolicy(chance.choice([1, 500]), little_rows=little, little_file_bytes=little * 40))
 
 
+class _Feed:
+    """Files of random changes, and the source, the view and the model of their rows."""
+
+    def __init__(self, chance: random.Random, folder: Path, changes: str, by_sequence: bool, schema: str) -> None:
+        self.chance, self.folder, self.schema, self.model = chance, folder, schema, Model(by_sequence)
+        self.texts = ["I", "U", "u", "D"] if changes == "operations" else ["a", "b", "gone"]
+        options = {"sequence_by": "n"} if by_sequence else {}
+        if changes == "operations":
+            options |= {"changes": changes, "op_column": "s"}
+        self.source = msgspec.structs.replace(customers(folder, **options), name=f"{schema}customers")
+        self._write("f50.parquet", some_records(chance, 0, self.texts))
+
+    def view(self, name: str) -> CreateView:
+        return CreateView(f"{self.schema}{name}", "SELECT …", group_by_value(self.source.name))
+
+    def change(self, meta: MetaStore, epoch: int, what: str) -> None:
+        chance, files = self.chance, self.model.files
+        match what:
+            case "corrected" if files:
+                name = chance.choice(sorted(files))
+                left = [r for r in files[name] if chance.random() < 0.7]
+                self._write(name, [*left, *some_records(chance, epoch, self.texts)])
+                restate(meta, self.source.name, self.folder / name)
+            case "withdrawn" if files:
+                name = chance.choice(sorted(files))
+                del files[name]
+                restate(meta, self.source.name, self.folder / name, gone=True)
+                (self.folder / name).unlink()
+            case _:
+                again = chance.choice([*files.values()]) if files and chance.random() < 0.1 else []
+                name = f"f{chance.randrange(100):02}{epoch:02}.parquet"
+                self._write(name, [*again, *some_records(chance, epoch, self.texts)])
+
+    def _write(self, name: str, records: list[Record]) -> None:
+        self.model.files[name] = records
+        write(self.folder / name, records)
+
+
 @pytest.mark.parametrize("changes", ["upsert", "operations"])
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
 def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
     tmp_path: Path, seed: int, changes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = ["I", "U", "u", "D"] if changes == "operations" else ["a", "b", "gone"]
-    chance, folder, by_sequence = random.Random(seed), tmp_path / "in", seed % 2 == 0
+    """Odd seeds have another schema with a source and a view of the same names."""
+    chance, by_sequence = random.Random(seed), seed % 2 == 0
     runner = divide_input(chance, monkeypatch)
-    meta, model = new_store(tmp_path / "store", units=chance.choice([1, 2, 4])), Model(by_sequence)
-    write(folder / "f50.parquet", records := some_records(chance, 0, texts))
-    model.files["f50.parquet"] = records
-    options = {"sequence_by": "n"} if by_sequence else {}
-    if changes == "operations":
-        options |= {"changes": changes, "op_column": "s"}
-    append(meta, customers(folder, **options), CreateView("by_value", "SELECT …", BY_VALUE))
-    advance_store(runner, meta)
-    require_equal(meta, model)
-    for epoch in range(1, 31):
-        match chance.choice(["new"] * 5 + ["corrected", "withdrawn", "restarted", "late view"]):
-            case "corrected" if model.files:
-                name = chance.choice(sorted(model.files))
-                kept = [r for r in model.files[name] if chance.random() < 0.7]
-                model.files[name] = [*kept, *some_records(chance, epoch, texts)]
-                write(folder / name, model.files[name])
-                restate(meta, "customers", folder / name)
-            case "withdrawn" if model.files:
-                name = chance.choice(sorted(model.files))
-                del model.files[name]
-                restate(meta, "customers", folder / name, gone=True)
-                (folder / name).unlink()
-            case "restarted":
-                meta = open_store(tmp_path / "store", f"run {epoch}")
-            case "late view":
-                append(meta, CreateView("late", "SELECT …", BY_VALUE))
-                advance_store(runner, meta)
-                assert rows(meta, "late") == model.by_value()
-                append(meta, Drop(RelationKind.VIEW, "late"))
-            case _:
-                name = f"f{chance.randrange(100):02}{epoch:02}.parquet"
-                again = bool(model.files) and chance.random() < 0.1
-                model.files[name] = chance.choice([*model.files.values()]) if again else []
-                model.files[name] = [*model.files[name], *some_records(chance, epoch, texts)]
-                write(folder / name, model.files[name])
+    meta = new_store(tmp_path / "store", units=chance.choice([1, 2, 4]))
+    feeds = [_Feed(chance, tmp_path / "in", changes, by_sequence, "")]
+    if seed % 2:
+        append(meta, CreateSchema("twin"))
+        feeds.append(_Feed(chance, tmp_path / "twin", changes, seed % 4 == 1, "twin."))
+    append(meta, *(feed.source for feed in feeds), *(feed.view("by_value") for feed in feeds))
+    for epoch in range(31):
+        if epoch:
+            feed = chance.choice(feeds)
+            match what := chance.choice(["new"] * 5 + ["corrected", "withdrawn", "restarted", "late view"]):
+                case "restarted":
+                    meta = open_store(tmp_path / "store", f"run {epoch}")
+                case "late view":
+                    append(meta, feed.view("late"))
+                    advance_store(runner, meta)
+                    assert rows(meta, f"{feed.schema}late") == feed.model.by_value()
+                    append(meta, Drop(RelationKind.VIEW, f"{feed.schema}late"))
+                case _:
+                    feed.change(meta, epoch, what)
         advance_store(runner, meta)
-        require_equal(meta, model)
+        for feed in feeds:
+            require_equal(meta, feed.model, feed.schema)
 
 
 @pytest.mark.parametrize("changes", ["upsert", "operations", "snapshot"])
